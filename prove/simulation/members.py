@@ -6,9 +6,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from lakelog.engine import Engine, FetchLimits
+from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import JoinAsk
 from lakelog.errors import LakelogError, OffsetOutOfRange
+from lakelog.model.fetch import FetchLimits
 from lakelog.model.group import GroupKind, GroupWish
 from lakelog.model.membership import Membership
 from lakelog.model.position import AtOffset, Earliest

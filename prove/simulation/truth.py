@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lakelog.engine import Engine, FetchLimits
+from lakelog.engine import Engine
 from lakelog.errors import GroupNotFound
+from lakelog.model.fetch import FetchLimits
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
 from prove.history.tables import CallOutcome, ReaderKind
@@ -60,7 +61,7 @@ class SimulatedTruth:
         fetched = await self._engine.fetcher.fetch(self._world.scope, name, partition, AtOffset(at), wanted)
         facts = self._facts
         for batch in fetched.batches:
-            for offset, message in enumerate(facts.messages(batch.payload), batch.base):
+            for offset, message in enumerate(facts.messages(bytes(batch.payload)), batch.base):
                 if not at <= offset < fetched.until:
                     continue
                 found = self._hashes[name, partition, offset] = hashed(message.value)

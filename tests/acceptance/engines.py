@@ -15,8 +15,9 @@ from typing import Protocol
 
 import pytest
 
-from lakelog.engine import Engine, Fetched, FetchLimits, Frame, FrameReceipt, Numbered
+from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
 from lakelog.errors import LakelogError
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, Position, Receipt
 from lakelog.model.topic import Retention, Scope, Topic, TopicSettings
@@ -54,7 +55,7 @@ class Server:
     async def frames(self, *frames: Frame) -> list[FrameReceipt | LakelogError]:
         return await self.engine.publisher.frames(self.scope, self.name, frames)
 
-    async def fetch(self, position: Position, partition: int = 0, **limits: float) -> Fetched:
+    async def fetch(self, position: Position, partition: int = 0, **limits: float) -> FetchedBatches:
         return await self.engine.fetcher.fetch(
             self.scope,
             self.name,

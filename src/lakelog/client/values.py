@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from lakelog.client.reading.messages import ReceivedMessage
-    from lakelog.wire.frames import FetchFrame
 
 T = TypeVar("T")
 
@@ -73,25 +72,3 @@ class FetchResult(Generic[T]):
     def __repr__(self) -> str:
         ends = f"log_start={self.log_start}, high_watermark={self.high_watermark}"
         return f"FetchResult({len(self.messages)} messages, next_offset={self.next_offset}, {ends})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """A fetch before it is decoded: whole stored batches, of which `start` up to `until` was asked for."""
-
-    incarnation: int
-    partition: int
-    start: int
-    until: int
-    log_start: int
-    high_watermark: int
-    frames: Sequence[FetchFrame]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOptions:
-    """How much a fetch may bring, and how long it may wait for the first message."""
-
-    limit: int = 1000
-    max_bytes: int | None = None
-    wait_seconds: float = 0.0

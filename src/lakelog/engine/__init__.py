@@ -1,7 +1,6 @@
 """The engine: the only package that loads state, makes decisions and writes storage, with a module per operation."""
 
 from lakelog.engine.engine import Engine, EngineSettings
-from lakelog.engine.log.fetch import Fetched, FetchLimits
 from lakelog.engine.log.publish import Frame, FrameReceipt, Numbered
 from lakelog.engine.log.topics import Described, Purge
 
@@ -9,8 +8,6 @@ __all__ = [
     "Described",
     "Engine",
     "EngineSettings",
-    "FetchLimits",
-    "Fetched",
     "Frame",
     "FrameReceipt",
     "Numbered",

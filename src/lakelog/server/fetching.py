@@ -14,9 +14,10 @@ import pyarrow as pa
 from starlette.datastructures import QueryParams
 
 from lakelog.batches import FETCH, decode, rows, with_positions
-from lakelog.engine import Engine, Fetched, FetchLimits
+from lakelog.engine import Engine
 from lakelog.errors import InvalidRequest
 from lakelog.model import limits
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
@@ -26,7 +27,7 @@ from lakelog.server.negotiation import choose
 from lakelog.server.query import integer, known_query, parse_time
 from lakelog.server.waiting import unless_ended
 from lakelog.wire import shapes
-from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, FetchFrame, write_fetch
+from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, write_fetch
 
 MAX_OFFSET = 1 << 62
 MAX_ANSWER_BYTES = limits.MAX_FETCH_BYTES
@@ -62,7 +63,7 @@ class Fetching:
         self._metrics.fetch_bytes += len(body)
         return Response(200, body, (b"content-type", media_type.encode()), *_places(fetched, until))
 
-    async def _found(self, call: Call, partition: int, position: Position, wanted: FetchLimits) -> Fetched:
+    async def _found(self, call: Call, partition: int, position: Position, wanted: FetchLimits) -> FetchedBatches:
         topic = call.parameters["topic"]
         now = FetchLimits(max_messages=wanted.max_messages, max_bytes=wanted.max_bytes)
         fetched = await self._engine.fetcher.fetch(call.scope, topic, partition, position, now)
@@ -104,17 +105,17 @@ def _partition(text: str) -> int:
     return int(text)
 
 
-def _places(fetched: Fetched, until: int) -> tuple[Header, ...]:
+def _places(fetched: FetchedBatches, until: int) -> tuple[Header, ...]:
     return (
         (b"lakelog-start", b"%d" % fetched.start),
         (b"lakelog-next-offset", b"%d" % until),
         (b"lakelog-log-start", b"%d" % fetched.log_start),
         (b"lakelog-high-watermark", b"%d" % fetched.high_watermark),
-        (b"lakelog-incarnation", b"%d" % fetched.topic.incarnation),
+        (b"lakelog-incarnation", b"%d" % fetched.incarnation),
     )
 
 
-def _pieces(fetched: Fetched) -> Iterator[_FetchedBatch]:
+def _pieces(fetched: FetchedBatches) -> Iterator[_FetchedBatch]:
     """Return the requested messages that fit into one response; at least one."""
     room = MAX_ANSWER_BYTES
     for batch in fetched.batches:
@@ -130,11 +131,11 @@ def _pieces(fetched: Fetched) -> Iterator[_FetchedBatch]:
         yield piece, first, batch.appended_at
 
 
-def _as_json(fetched: Fetched) -> Built:
+def _as_json(fetched: FetchedBatches) -> Built:
     messages: list[shapes.FetchedShape] = []
     until = fetched.start
     for piece, first, appended_at in _pieces(fetched):
-        incarnation = fetched.topic.incarnation
+        incarnation = fetched.incarnation
         messages.extend(fetched_shapes(rows(piece, COLUMNS), incarnation, fetched.partition, first, appended_at))
         until = first + piece.num_rows
     answer = shapes.FetchReply(
@@ -143,7 +144,7 @@ def _as_json(fetched: Fetched) -> Built:
     return _encode(answer), until
 
 
-def _as_arrow(fetched: Fetched) -> Built:
+def _as_arrow(fetched: FetchedBatches) -> Built:
     sink = pa.BufferOutputStream()
     until = fetched.start
     with pa.ipc.new_stream(sink, FETCH) as writer:
@@ -153,22 +154,11 @@ def _as_arrow(fetched: Fetched) -> Built:
     return sink.getvalue().to_pybytes(), until
 
 
-def _as_frames(fetched: Fetched) -> Built:
-    frames = (
-        FetchFrame(
-            partition=fetched.partition,
-            epoch=batch.epoch,
-            count=batch.count,
-            base=batch.base,
-            appended_at=batch.appended_at,
-            payload=batch.payload,
-        )
-        for batch in fetched.batches
-    )
-    return write_fetch(frames), fetched.until
+def _as_frames(fetched: FetchedBatches) -> Built:
+    return write_fetch(fetched.partition, fetched.batches), fetched.until
 
 
-_FORMS: dict[str, Callable[[Fetched], Built]] = {
+_FORMS: dict[str, Callable[[FetchedBatches], Built]] = {
     "application/json": _as_json,
     MEDIA_TYPE: _as_frames,
     ARROW_MEDIA_TYPE: _as_arrow,

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from lakelog.errors import OffsetOutOfRange
+from lakelog.model.fetch import StoredBatch
 from lakelog.model.segment import Segment
 from lakelog.storage.catalog import Catalog as Catalog
 
@@ -169,19 +170,11 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HotBatch:
-    """A whole stored batch. It may begin before the requested offset."""
+class HotBatch(StoredBatch):
+    """A stored batch, and the bytes of the partition up to its end."""
 
-    base: int
-    count: int
-    appended_at: datetime
-    epoch: int
     bytes_end: int
     payload: bytes
-
-    @property
-    def end(self) -> int:
-        return self.base + self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakelog.errors import InvalidBatch
+from lakelog.model.fetch import StoredBatch
 
 MEDIA_TYPE = "application/vnd.lakelog.batches"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
@@ -38,18 +39,6 @@ class PublishFrame:
     payload: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class FetchFrame:
-    """A stored batch with its position in the log."""
-
-    partition: int
-    epoch: int
-    count: int
-    base: int
-    appended_at: datetime
-    payload: bytes | memoryview
-
-
 def write_publish(frames: Iterable[PublishFrame]) -> bytes:
     parts: list[bytes | memoryview] = []
     for frame in frames:
@@ -62,20 +51,24 @@ def read_publish(body: bytes) -> list[PublishFrame]:
     return [PublishFrame(*fields) for fields in _frames(body, _PUBLISH, _PUBLISH_MAGIC)]
 
 
-def write_fetch(frames: Iterable[FetchFrame]) -> bytes:
+def write_fetch(partition: int, batches: Iterable[StoredBatch]) -> bytes:
     parts: list[bytes | memoryview] = []
-    for frame in frames:
-        time = (frame.appended_at - _EPOCH) // _MICROSECOND
-        header = (frame.partition, frame.epoch, frame.count, frame.base, time, len(frame.payload))
-        parts += (_FETCH.pack(_FETCH_MAGIC, *header), frame.payload)
+    for batch in batches:
+        time = (batch.appended_at - _EPOCH) // _MICROSECOND
+        header = (partition, batch.epoch, batch.count, batch.base, time, len(batch.payload))
+        parts += (_FETCH.pack(_FETCH_MAGIC, *header), batch.payload)
     return b"".join(parts)
 
 
-def read_fetch(body: bytes) -> list[FetchFrame]:
-    return [
-        FetchFrame(partition, epoch, count, base, _EPOCH + appended_us * _MICROSECOND, payload)
-        for partition, epoch, count, base, appended_us, payload in _frames(body, _FETCH, _FETCH_MAGIC)
-    ]
+def read_fetch(partition: int, body: bytes) -> list[StoredBatch]:
+    """Return the batches of the body, all of which must be of the partition."""
+    batches = []
+    for found, epoch, count, base, time, payload in _frames(body, _FETCH, _FETCH_MAGIC):
+        if found != partition:
+            raise InvalidBatch(f"The body holds a batch of partition {found} instead of {partition}.")
+        at = _EPOCH + time * _MICROSECOND
+        batches.append(StoredBatch(base=base, count=count, appended_at=at, epoch=epoch, payload=payload))
+    return batches
 
 
 def _frames(body: bytes, header: struct.Struct, magic: bytes) -> Iterator[tuple[Any, ...]]:

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from lakelog.batches import decode, encode, from_messages, to_messages
-from lakelog.engine import Engine, Fetched, FetchLimits
+from lakelog.engine import Engine
 from lakelog.errors import LakelogError
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, Receipt
 from lakelog.model.topic import Scope
@@ -103,7 +104,7 @@ def packed(*values: str) -> Payload:
     return Payload(data=encode(batch), count=len(values))
 
 
-def stored(fetched: Fetched) -> list[Message]:
+def stored(fetched: FetchedBatches) -> list[Message]:
     """The messages between `start` and `until`: what a reader takes from whole batches."""
     found: list[Message] = []
     for batch in fetched.batches:

@@ -11,6 +11,7 @@ import pytest
 
 from lakelog.batches import FETCH, decode, encode, from_columns
 from lakelog.engine import Frame
+from lakelog.errors import InvalidBatch
 from lakelog.server import fetching
 from lakelog.storage.memory import MemoryStore
 from lakelog.storage.store import Payload
@@ -118,10 +119,12 @@ async def test_frames_are_whole_batches_with_their_place() -> None:
     async with world() as made:
         await _fill(made)
         reply = await made.fetch("orders", 0, "offset=5&limit=2", headers=FRAMES)
-        frames = read_fetch(reply.body)
+        frames = read_fetch(0, reply.body)
         topic = await made.engine.topics.find(made.scope, "orders")
     assert reply.headers["content-type"] == MEDIA_TYPE
-    assert [(frame.base, frame.count, frame.partition) for frame in frames] == [(4, 4, 0)]
+    assert [(frame.base, frame.count) for frame in frames] == [(4, 4)]
+    with pytest.raises(InvalidBatch, match="partition 0 instead of 1"):
+        read_fetch(1, reply.body)
     assert decode(frames[0].payload).column("value").to_pylist() == [b"4", b"5", b"6", b"7"]
     places = {
         name: reply.headers[f"lakelog-{name}"] for name in ("start", "next-offset", "log-start", "high-watermark")

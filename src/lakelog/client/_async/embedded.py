@@ -8,8 +8,9 @@ from typing import TypeVar
 from lakelog.client._async.transport import Number
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import AsyncPortal, EngineHost
-from lakelog.client.values import Chunk, FetchOptions, Run
+from lakelog.client.values import Run
 from lakelog.errors import LakelogError
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -46,8 +47,10 @@ class AsyncEmbeddedTransport:
     ) -> list[Run | LakelogError]:
         return await self._portal.run(self._session.publish_frames, seconds, name, frames)
 
-    async def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk:
-        return await self._portal.run(self._session.fetch, seconds, name, partition, position, wish, writes=False)
+    async def fetch(
+        self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
+    ) -> FetchedBatches:
+        return await self._portal.run(self._session.fetch, seconds, name, partition, position, limits, writes=False)
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         await self._portal.run(self._session.stage, seconds, topic, options, pieces)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import asdict
 
 from lakelog.client._async.calls import AsyncCalls
-from lakelog.client.values import Chunk, FetchOptions
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.lake import (
     ORPHAN_AGE,
     FindOrphansRequest,
@@ -211,11 +211,11 @@ class AsyncLake:
                 yield batch
             at = chunk.until
 
-    async def _chunk(self, topic: str, partition: int, at: int, end: int) -> Chunk:
-        wish = FetchOptions(limit=min(MAX_BATCH_MESSAGES, end - at))
+    async def _chunk(self, topic: str, partition: int, at: int, end: int) -> FetchedBatches:
+        limits = FetchLimits(max_messages=min(MAX_BATCH_MESSAGES, end - at))
 
-        async def once(left: float) -> Chunk:
-            return await self._calls.transport.fetch(topic, partition, AtOffset(at), wish, left)
+        async def once(left: float) -> FetchedBatches:
+            return await self._calls.transport.fetch(topic, partition, AtOffset(at), limits, left)
 
         return await self._calls.run(once, safe=True)
 

@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._async.publishing import AsyncTopicState
-from lakelog.client._async.reading import FetchSource, fetch_chunk, read_on, read_to_end
+from lakelog.client._async.reading import FetchSource, fetch_batches, read_on, read_to_end
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Offset, Start, position_of
-from lakelog.client.values import Chunk, FetchOptions, FetchResult
+from lakelog.client.values import FetchResult
 from lakelog.model.arguments import check_seconds, check_whole
+from lakelog.model.fetch import FetchedBatches
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_PARTITIONS
 from lakelog.model.position import Position
 
@@ -56,8 +57,8 @@ class AsyncTopicReading(Generic[T]):
         """
         from lakelog.client.reading.decoding import result_of
 
-        chunk = await self._fetch(partition, position_of(offset, time, last), limit, wait)
-        return result_of(chunk, self._state.name, self._builder.codec)
+        fetched = await self._fetch(partition, position_of(offset, time, last), limit, wait)
+        return result_of(fetched, self._state.name, self._builder.codec)
 
     async def fetch_arrow(
         self,
@@ -106,8 +107,7 @@ class AsyncTopicReading(Generic[T]):
         """
         return self.read(from_=from_, follow=follow)
 
-    async def _fetch(self, partition: int, position: Position, limit: int, wait: timedelta | float) -> Chunk:
+    async def _fetch(self, partition: int, position: Position, limit: int, wait: timedelta | float) -> FetchedBatches:
         check_whole("partition", partition, 0, MAX_PARTITIONS - 1)
         check_whole("limit", limit, 1, MAX_BATCH_MESSAGES)
-        wish = FetchOptions(limit=limit, wait_seconds=check_seconds("wait", wait))
-        return await fetch_chunk(self._state, partition, position, wish)
+        return await fetch_batches(self._state, partition, position, limit, check_seconds("wait", wait))

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.values import Chunk, FetchOptions, Run
+from lakelog.client.values import Run
 from lakelog.errors import LakelogError
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -52,8 +53,8 @@ class AsyncTransport(Protocol):
     ) -> list[Run | LakelogError]: ...
 
     async def fetch(
-        self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float
-    ) -> Chunk: ...
+        self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
+    ) -> FetchedBatches: ...
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         """Store batches that stay invisible until a decision."""

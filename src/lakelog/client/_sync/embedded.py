@@ -9,8 +9,9 @@ from typing import TypeVar
 from lakelog.client._sync.transport import Number
 from lakelog.client.embedded_groups import EmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import EngineHost, Portal
-from lakelog.client.values import Chunk, FetchOptions, Run
+from lakelog.client.values import Run
 from lakelog.errors import LakelogError
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -45,8 +46,10 @@ class EmbeddedTransport:
     def publish_frames(self, name: str, frames: Sequence[PublishFrame], seconds: float) -> list[Run | LakelogError]:
         return self._portal.run(self._session.publish_frames, seconds, name, frames)
 
-    def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk:
-        return self._portal.run(self._session.fetch, seconds, name, partition, position, wish, writes=False)
+    def fetch(
+        self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
+    ) -> FetchedBatches:
+        return self._portal.run(self._session.fetch, seconds, name, partition, position, limits, writes=False)
 
     def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         self._portal.run(self._session.stage, seconds, topic, options, pieces)

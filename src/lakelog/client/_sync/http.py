@@ -16,8 +16,10 @@ from lakelog.client._sync.transport import Number
 from lakelog.client.connecting.target import Target
 from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
-from lakelog.client.values import Chunk, FetchOptions, Run
+from lakelog.client.values import Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
+from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.limits import MAX_FETCH_BYTES
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -30,7 +32,6 @@ _JSON = "application/json"
 
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
-Shape = TypeVar("Shape")
 
 
 class HttpTransport:
@@ -70,26 +71,28 @@ class HttpTransport:
         shaped = [_message_shape(message) for message in messages]
         body = msgspec.json.encode(shapes.Publish(messages=shaped, producer=producer, sequence=sequence, epoch=epoch))
         answer = self._call("POST", f"/v1/topics/{name}/messages", seconds, body)
-        results = _shape(answer, shapes.PublishAnswer).results
+        results = read_reply(answer.body, shapes.PublishAnswer).results
         _same_count(len(results), len(messages))
         return [_receipt(result) for result in results]
 
     def publish_frames(self, name: str, frames: Sequence[PublishFrame], seconds: float) -> list[Run | LakelogError]:
         body = wire_frames.write_publish(frames)
         answer = self._call("POST", f"/v1/topics/{name}/messages", seconds, body, wire_frames.MEDIA_TYPE)
-        results = _shape(answer, shapes.FramesAnswer).results
+        results = read_reply(answer.body, shapes.FramesAnswer).results
         _same_count(len(results), len(frames))
         return [_run(result) for result in results]
 
-    def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk:
-        query = {**_position_query(position), "limit": wish.limit}
-        if wish.max_bytes is not None:
-            query["max_bytes"] = wish.max_bytes
-        if wish.wait_seconds:
-            query["wait_ms"] = int(wish.wait_seconds * 1000)
+    def fetch(
+        self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
+    ) -> FetchedBatches:
+        query = {**_position_query(position), "limit": limits.max_messages}
+        if limits.max_bytes != MAX_FETCH_BYTES:
+            query["max_bytes"] = limits.max_bytes
+        if limits.wait_seconds:
+            query["wait_ms"] = int(limits.wait_seconds * 1000)
         target = f"/v1/topics/{name}/partitions/{partition}/messages?{urlencode(query)}"
         answer = self._get(target, seconds, wire_frames.MEDIA_TYPE)
-        return _chunk(partition, answer)
+        return _fetched(partition, answer)
 
     def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         body = wire_frames.write_publish(
@@ -178,10 +181,6 @@ def _query_of(fields: msgspec.Struct) -> str:
     return urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in plain.items()})
 
 
-def _shape(answer: HttpResponse, kind: type[Shape]) -> Shape:
-    return read_reply(answer.body, kind)
-
-
 def _same_count(found: int, sent: int) -> None:
     if found != sent:
         raise OutcomeUnknown(f"The response has {found} results for {sent}. The server may run another version.")
@@ -232,7 +231,7 @@ def _position_query(position: Position) -> dict[str, str | int]:
     return {"offset": "earliest"}
 
 
-def _chunk(partition: int, answer: HttpResponse) -> Chunk:
+def _fetched(partition: int, answer: HttpResponse) -> FetchedBatches:
     try:
         numbers = {
             name: int(answer.headers[f"lakelog-{name}"])
@@ -240,12 +239,12 @@ def _chunk(partition: int, answer: HttpResponse) -> Chunk:
         }
     except (KeyError, ValueError) as exc:
         raise Unavailable(f"The response has no valid header {exc}. The server may run another version.") from exc
-    return Chunk(
+    return FetchedBatches(
         incarnation=numbers["incarnation"],
         partition=partition,
         start=numbers["start"],
         until=numbers["next-offset"],
         log_start=numbers["log-start"],
         high_watermark=numbers["high-watermark"],
-        frames=wire_frames.read_fetch(answer.body),
+        batches=wire_frames.read_fetch(partition, answer.body),
     )

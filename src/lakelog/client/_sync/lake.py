@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import asdict
 
 from lakelog.client._sync.calls import Calls
-from lakelog.client.values import Chunk, FetchOptions
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.lake import (
     ORPHAN_AGE,
     FindOrphansRequest,
@@ -209,11 +209,11 @@ class Lake:
             yield from batches_of(chunk, end)
             at = chunk.until
 
-    def _chunk(self, topic: str, partition: int, at: int, end: int) -> Chunk:
-        wish = FetchOptions(limit=min(MAX_BATCH_MESSAGES, end - at))
+    def _chunk(self, topic: str, partition: int, at: int, end: int) -> FetchedBatches:
+        limits = FetchLimits(max_messages=min(MAX_BATCH_MESSAGES, end - at))
 
-        def once(left: float) -> Chunk:
-            return self._calls.transport.fetch(topic, partition, AtOffset(at), wish, left)
+        def once(left: float) -> FetchedBatches:
+            return self._calls.transport.fetch(topic, partition, AtOffset(at), limits, left)
 
         return self._calls.run(once, safe=True)
 

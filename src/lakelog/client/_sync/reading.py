@@ -18,8 +18,9 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import Start, start_of
-from lakelog.client.values import Chunk, FetchOptions, FetchResult
+from lakelog.client.values import FetchResult
 from lakelog.errors import OffsetOutOfRange
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.limits import MAX_WAIT_MS
 from lakelog.model.position import AtOffset, Earliest, Position
 
@@ -39,32 +40,31 @@ class FetchSource(Generic[T]):
     codec: Codec[T]
 
 
-def fetch_chunk(state: TopicState, partition: int, position: Position, wish: FetchOptions) -> Chunk:
+def fetch_batches(
+    state: TopicState, partition: int, position: Position, limit: int, wait_seconds: float
+) -> FetchedBatches:
     """Fetch once. Repeat the call to wait longer than servers do."""
     calls, longest = state.calls, MAX_WAIT_MS / 1000
-    left = wish.wait_seconds
     while True:
-        wait = min(left, longest)
-        step = FetchOptions(limit=wish.limit, max_bytes=wish.max_bytes, wait_seconds=wait)
+        limits = FetchLimits(max_messages=limit, wait_seconds=min(wait_seconds, longest))
         at = position
 
-        def once(seconds: float, at: Position = at, step: FetchOptions = step) -> Chunk:
-            return calls.transport.fetch(state.name, partition, at, step, seconds)
+        def once(seconds: float, at: Position = at, limits: FetchLimits = limits) -> FetchedBatches:
+            return calls.transport.fetch(state.name, partition, at, limits, seconds)
 
-        chunk = calls.run(once, safe=True, wait_seconds=wait)
-        left -= wait
-        if chunk.frames or left <= 0:
-            return chunk
-        position = AtOffset(chunk.until)
+        fetched = calls.run(once, safe=True, wait_seconds=limits.wait_seconds)
+        wait_seconds -= limits.wait_seconds
+        if fetched.batches or wait_seconds <= 0:
+            return fetched
+        position = AtOffset(fetched.until)
 
 
 def read_page(source: FetchSource[T], partition: int, position: Position, wait_seconds: float) -> FetchResult[T]:
     """Return a page from an offset, or from the log start if retention has passed the offset."""
     from lakelog.client.reading.decoding import result_of
 
-    wish = FetchOptions(limit=_PAGE, wait_seconds=wait_seconds)
     try:
-        chunk = fetch_chunk(source.state, partition, position, wish)
+        fetched = fetch_batches(source.state, partition, position, _PAGE, wait_seconds)
     except OffsetOutOfRange as error:
         log_start = error.subject.get("log_start")
         if not isinstance(position, AtOffset) or not isinstance(log_start, int) or position.offset >= log_start:
@@ -76,8 +76,8 @@ def read_page(source: FetchSource[T], partition: int, position: Position, wait_s
             position.offset,
             log_start - 1,
         )
-        chunk = fetch_chunk(source.state, partition, Earliest(), wish)
-    return result_of(chunk, source.state.name, source.codec)
+        fetched = fetch_batches(source.state, partition, Earliest(), _PAGE, wait_seconds)
+    return result_of(fetched, source.state.name, source.codec)
 
 
 def read_to_end(source: FetchSource[T], start: Start) -> Iterator[ReceivedMessage[T]]:

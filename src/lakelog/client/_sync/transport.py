@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from lakelog.client._sync.group_transport import GroupTransport
-from lakelog.client.values import Chunk, FetchOptions, Run
+from lakelog.client.values import Run
 from lakelog.errors import LakelogError
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -50,7 +51,9 @@ class Transport(Protocol):
 
     def publish_frames(self, name: str, frames: Sequence[PublishFrame], seconds: float) -> list[Run | LakelogError]: ...
 
-    def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions, seconds: float) -> Chunk: ...
+    def fetch(
+        self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
+    ) -> FetchedBatches: ...
 
     def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         """Store batches that stay invisible until a decision."""

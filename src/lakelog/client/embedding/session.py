@@ -12,17 +12,17 @@ from typing import TypeVar
 from lakelog.client import processes
 from lakelog.client.embedding.engine import EmbeddedEngine, EmbeddedSettings
 from lakelog.client.loops import LoopThread
-from lakelog.client.values import Chunk, FetchOptions, Run
-from lakelog.engine import FetchLimits, Frame, Numbered
+from lakelog.client.values import Run
+from lakelog.engine import Frame, Numbered
 from lakelog.engine.operations import Caller, Verbs, bind
 from lakelog.errors import LakelogError
-from lakelog.model.limits import MAX_FETCH_BYTES
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.topic import Scope
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.storage.store import Payload
-from lakelog.wire.frames import NO_PRODUCER, FetchFrame, PublishFrame
+from lakelog.wire.frames import NO_PRODUCER, PublishFrame
 from lakelog.wire.operations.operation import Operation
 
 Asked = TypeVar("Asked")
@@ -80,34 +80,10 @@ class Session:
             for answer in answers
         ]
 
-    async def fetch(self, name: str, partition: int, position: Position, wish: FetchOptions) -> Chunk:
+    async def fetch(self, name: str, partition: int, position: Position, limits: FetchLimits) -> FetchedBatches:
         """Return stored batches of a partition."""
         embedded, scope = await self.enter()
-        limits = FetchLimits(
-            max_messages=wish.limit,
-            max_bytes=wish.max_bytes or MAX_FETCH_BYTES,
-            wait_seconds=wish.wait_seconds,
-        )
-        found = await embedded.engine.fetcher.fetch(scope, name, partition, position, limits)
-        return Chunk(
-            incarnation=found.topic.incarnation,
-            partition=partition,
-            start=found.start,
-            until=found.until,
-            log_start=found.log_start,
-            high_watermark=found.high_watermark,
-            frames=[
-                FetchFrame(
-                    partition=partition,
-                    epoch=batch.epoch,
-                    count=batch.count,
-                    base=batch.base,
-                    appended_at=batch.appended_at,
-                    payload=batch.payload,
-                )
-                for batch in found.batches
-            ],
-        )
+        return await embedded.engine.fetcher.fetch(scope, name, partition, position, limits)
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece]) -> None:
         """Store batches that stay invisible until a decision."""

@@ -15,9 +15,9 @@ from lakelog.batches import FETCH, decode, decode_small, rows, with_positions
 from lakelog.batches.arrays import from_numbers, numbers
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import EPOCH, ReceivedMessage
-from lakelog.client.values import Chunk, FetchResult
+from lakelog.client.values import FetchResult
+from lakelog.model.fetch import FetchedBatches, StoredBatch
 from lakelog.model.ranges import from_ranges
-from lakelog.wire.frames import FetchFrame
 from lakelog.wire.leases import LeaseHead, PieceHead
 
 T = TypeVar("T")
@@ -25,35 +25,35 @@ T = TypeVar("T")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def result_of(chunk: Chunk, topic: str, codec: Codec[T]) -> FetchResult[T]:
+def result_of(fetched: FetchedBatches, topic: str, codec: Codec[T]) -> FetchResult[T]:
     messages: list[ReceivedMessage[T]] = []
-    for frame, batch, first in _clipped(chunk):
+    place = (topic, codec, fetched.incarnation, fetched.partition)
+    for stored, batch, first in clipped(fetched):
         offsets = range(first, first + batch.num_rows)
-        place = (topic, codec, chunk.incarnation, frame.partition)
-        messages.extend(_messages(place, frame.appended_at, _columns_of(batch), offsets))
+        messages.extend(_messages(place, stored.appended_at, _columns_of(batch), offsets))
     return FetchResult(
         messages=messages,
-        next_offset=chunk.until,
-        log_start=chunk.log_start,
-        high_watermark=chunk.high_watermark,
+        next_offset=fetched.until,
+        log_start=fetched.log_start,
+        high_watermark=fetched.high_watermark,
     )
 
 
-def table_of(chunk: Chunk) -> pa.Table:
+def table_of(fetched: FetchedBatches) -> pa.Table:
     """Return the messages in the schema that every reader of columns gets."""
     parts = [
-        with_positions(batch, frame.partition, first, frame.appended_at) for frame, batch, first in _clipped(chunk)
+        with_positions(batch, fetched.partition, first, stored.appended_at) for stored, batch, first in clipped(fetched)
     ]
     return pa.Table.from_batches(parts, schema=FETCH)
 
 
-def _clipped(chunk: Chunk) -> Iterator[tuple[FetchFrame, pa.RecordBatch, int]]:
-    """Yield each batch, cut to the requested offsets, with the offset of its first message."""
-    for frame in chunk.frames:
-        first, end = max(frame.base, chunk.start), min(frame.base + frame.count, chunk.until)
-        if first < end:
-            batch = decode(frame.payload)
-            yield frame, batch.slice(first - frame.base, end - first), first
+def clipped(fetched: FetchedBatches, end: int | None = None) -> Iterator[tuple[StoredBatch, pa.RecordBatch, int]]:
+    """Yield each batch, cut to the requested offsets below `end`, with the offset of its first message."""
+    until = fetched.until if end is None else min(fetched.until, end)
+    for stored in fetched.batches:
+        first, last = max(stored.base, fetched.start), min(stored.end, until)
+        if first < last:
+            yield stored, decode(stored.payload).slice(first - stored.base, last - first), first
 
 
 def leased_messages(

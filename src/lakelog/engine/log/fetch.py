@@ -8,47 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import InvalidRequest, OffsetOutOfRange
-from lakelog.model import limits
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.store import HeadState, HotBatch, PartitionStore, ReadResult
+from lakelog.storage.store import HeadState, PartitionStore, ReadResult
 
 _LOOK_EVERY_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """Messages from `start` up to, not including, `until`, which is the next offset to read."""
-
-    topic: Topic
-    partition: int
-    start: int
-    until: int
-    log_start: int
-    high_watermark: int
-    batches: Sequence[HotBatch]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchLimits:
-    """The largest number of messages, and how long to wait if there are none."""
-
-    max_messages: int = 1000
-    max_bytes: int = limits.MAX_FETCH_BYTES
-    wait_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_messages <= limits.MAX_BATCH_MESSAGES:
-            raise InvalidRequest(f"The limit is 1 to {limits.MAX_BATCH_MESSAGES} messages.")
-        if not 0 <= self.wait_seconds <= limits.MAX_WAIT_MS / 1000:
-            raise InvalidRequest(f"A fetch waits 0 to {limits.MAX_WAIT_MS} ms.")
 
 
 class Fetcher:
@@ -62,7 +33,7 @@ class Fetcher:
 
     async def fetch(
         self, scope: Scope, name: str, partition: int, position: Position, wanted: FetchLimits | None = None
-    ) -> Fetched:
+    ) -> FetchedBatches:
         wanted = wanted or FetchLimits()
         topic = await self._topics.find(scope, name, partition=partition)
         if not 0 <= partition < topic.partitions:
@@ -140,10 +111,10 @@ def _anew(name: str, position: Position, has_waited: bool) -> Position:
     return Earliest()
 
 
-def _fetched(topic: Topic, partition: int, start: int, read: ReadResult, wanted: FetchLimits) -> Fetched:
+def _fetched(topic: Topic, partition: int, start: int, read: ReadResult, wanted: FetchLimits) -> FetchedBatches:
     end = read.batches[-1].end if read.batches else start
-    return Fetched(
-        topic=topic,
+    return FetchedBatches(
+        incarnation=topic.incarnation,
         partition=partition,
         start=start,
         until=min(end, start + wanted.max_messages),

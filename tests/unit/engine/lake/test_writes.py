@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from lakelog import failpoints
-from lakelog.engine import Engine, FetchLimits
+from lakelog.engine import Engine
 from lakelog.errors import Conflict, EpochChanged, InvalidRequest, LakelogError, PartitionNotFound, Unavailable
 from lakelog.maintenance.write_finisher import WriteFinisher
+from lakelog.model.fetch import FetchLimits
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Scope, Topic
 from lakelog.model.write import DecideOptions, StageOptions, StagePiece, Written

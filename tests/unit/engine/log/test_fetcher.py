@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from lakelog.engine import Engine, Fetched, FetchLimits
+from lakelog.engine import Engine
 from lakelog.engine.log import fetch as module
 from lakelog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.model.topic import Scope, TopicSettings
 from lakelog.storage.memory import MemoryCatalog
@@ -20,11 +21,11 @@ from tests.unit.engine.support import Clock, WatchedStore, one_engine, publish, 
 LONG = FetchLimits(wait_seconds=20)
 
 
-async def fetch(engine: Engine, scope: Scope, position: Position, wanted: FetchLimits | None = None) -> Fetched:
+async def fetch(engine: Engine, scope: Scope, position: Position, wanted: FetchLimits | None = None) -> FetchedBatches:
     return await engine.fetcher.fetch(scope, "orders", 0, position, wanted)
 
 
-def shown(fetched: Fetched) -> list[str]:
+def shown(fetched: FetchedBatches) -> list[str]:
     return [(message.value or b"").decode() for message in stored(fetched)]
 
 
@@ -218,7 +219,7 @@ async def test_a_long_poll_over_a_recreation_goes_on_at_the_beginning(
         new = await engine.topics.create(scope, "orders")
         await publish(engine, scope, "orders", text("a"), text("b"))
         fetched = await poll
-        assert (fetched.topic.incarnation, fetched.start, shown(fetched)) == (new.incarnation, 0, ["a", "b"])
+        assert (fetched.incarnation, fetched.start, shown(fetched)) == (new.incarnation, 0, ["a", "b"])
 
 
 async def test_a_long_poll_at_an_offset_of_a_deleted_topic_says_that_it_is_another_one(
@@ -260,7 +261,7 @@ async def test_a_topic_recreated_behind_the_cache_is_read_like_any_other(
         new = await there.topics.create(scope, "orders")
         await publish(there, scope, "orders", text("a"), text("b"), text("c"))
         fetched = await fetch(here, scope, position)
-        assert (fetched.topic.incarnation, shown(fetched)) == (new.incarnation, expected)
+        assert (fetched.incarnation, shown(fetched)) == (new.incarnation, expected)
 
 
 async def test_an_offset_beyond_a_topic_recreated_behind_the_cache_is_out_of_the_new_range() -> None:
