@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_history_on_s3_read_by_executors_s22(cluster: Cluster) -> None:
     assert found["executors"] == 2
 
 
-def _run(asked: dict[str, object]) -> dict[str, object]:
+def _run(asked: dict[str, object]) -> dict[str, Any]:
     argv = [sys.executable, "-m", "tests.acceptance.spark_read_program"]
     env = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")} | environment()
     done = subprocess.run(

@@ -117,7 +117,8 @@ def test_the_tail_is_whole_in_order_and_at_hand(cluster: Cluster, size: Size) ->
         stop.set()
         for reader in readers:
             reader.join()
-    for thread in (*readers, *publishers):
+    workers: list[TailReader | Publisher] = [*readers, *publishers]
+    for thread in workers:
         if thread.error:
             raise thread.error
     for partition, reader in enumerate(readers):

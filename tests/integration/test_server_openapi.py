@@ -81,7 +81,7 @@ schema = schemathesis.openapi.from_dict(copy.deepcopy(describe(OPERATIONS, VERSI
 @settings(
     max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
 )
-def test_answers_are_as_described(server: Running, orders: None, case: schemathesis.Case) -> None:
+def test_answers_are_as_described(server: Running, orders: None, case: schemathesis.Case) -> None:  # type: ignore[type-arg]
     if "wait_ms" in (case.query or {}) and case.path.endswith("/messages"):
         # Nowhere else: a parameter that a route does not have makes such a call wrong.
         del case.query["wait_ms"]

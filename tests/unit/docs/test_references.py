@@ -162,6 +162,7 @@ def _documented(route: Row) -> tuple[str, str, str, str]:
 
 def test_parameters_of_a_fetch() -> None:
     fetch = next(route for route in OPERATIONS if route.name == "fetch")
+    assert fetch.media is not None
     rows = table(section(reference("http"), "Fetch"), "parameter")
     assert [code(row[0]) for row in rows] == [parameter.name for parameter in fetch.media.query]
     stated = {code(row[0]): row[1] for row in rows if row[1].isdigit()}

@@ -14,7 +14,7 @@ import pytest
 
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.token import Right, hash_secret
-from lakelog.server import logs, traffic
+from lakelog.server import traffic
 from lakelog.server.fast_publish import MAX_BYTES, FastPublish, topic_of
 from lakelog.storage.memory import MemoryStore
 from tests.unit.server.harness import World, world
@@ -155,7 +155,7 @@ class Counted(FastPublish):
 @asynccontextmanager
 async def both(monkeypatch: pytest.MonkeyPatch, **given: Any) -> AsyncIterator[tuple[World, World]]:
     """Two worlds that answer the same; the second has no fast path."""
-    monkeypatch.setattr(logs.secrets, "token_hex", lambda size: "ab" * size)
+    monkeypatch.setattr("lakelog.server.logs.secrets.token_hex", lambda size: "ab" * size)
     monkeypatch.setattr("lakelog.engine.log.publish.secrets.randbelow", lambda limit: 0)
     monkeypatch.setattr("lakelog.server.app.FastPublish", Counted)
     store = given.pop("store", MemoryStore)

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from lakelog.batches import decode, partition_of, to_messages, validate
 from lakelog.client.publishing.columns import (
-    MAX_BATCH_BYTES,
     ColumnBuffer,
-    KeylessPartitioner,
     PartitionBatch,
     PublishRows,
     RareFields,
@@ -22,6 +20,7 @@ from lakelog.client.publishing.columns import (
     rows_of_messages,
     rows_of_table,
 )
+from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, KeylessPartitioner
 from lakelog.errors import InvalidBatch, InvalidRequest, TooLarge
 from lakelog.model.message import Message
 from lakelog.model.topic_info import RetentionLimits, TopicInfo

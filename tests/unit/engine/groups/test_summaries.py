@@ -160,7 +160,7 @@ async def test_what_retention_took_is_no_lag_in_the_list_either() -> None:
 
 async def test_a_journal_whose_rows_have_no_figures_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As an earlier version wrote them."""
-    whole = decider.encode_events
+    whole = codec.encode_events
     monkeypatch.setattr(decider, "encode_events", lambda events, at, figures: whole(events, at, None))  # type: ignore[arg-type]
     async with shop() as made:
         await with_every_kind_of_progress(made)

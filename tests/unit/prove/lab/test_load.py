@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from lakelog.model.limits import MAX_MESSAGE_BYTES
-from prove.history.lease_lines import value_of
-from prove.lab.load.calls import HttpCaller, is_refusal
+from prove.history.lease_lines import is_refusal, value_of
+from prove.lab.load.calls import HttpCaller
 from prove.lab.load.messages import does, make
 from prove.lab.load.plan import ProducerPlan
 from prove.lab.shared_progress import ProgressField, SharedProgress
