@@ -4,12 +4,4 @@ from lakelog.engine.engine import Engine, EngineSettings
 from lakelog.engine.log.publish import Frame, FrameReceipt, Numbered
 from lakelog.engine.log.topics import Described, Purge
 
-__all__ = [
-    "Described",
-    "Engine",
-    "EngineSettings",
-    "Frame",
-    "FrameReceipt",
-    "Numbered",
-    "Purge",
-]
+__all__ = ["Described", "Engine", "EngineSettings", "Frame", "FrameReceipt", "Numbered", "Purge"]

@@ -74,12 +74,7 @@ def _bind_changes(verbs: Verbs, engine: Engine) -> None:
 def _bind_positions(verbs: Verbs, engine: Engine) -> None:
     async def move(caller: Caller, asked: seek.SeekRequest) -> seek.SeekResult:
         moved = await engine.groups.seek(
-            caller.scope,
-            asked.group,
-            asked.topic,
-            asked.target,
-            partition=asked.partition,
-            dry_run=asked.dry_run,
+            caller.scope, asked.group, asked.topic, asked.target, partition=asked.partition, dry_run=asked.dry_run
         )
         return seek.SeekResult(dry_run=asked.dry_run, partitions=moved)
 

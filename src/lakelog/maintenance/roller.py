@@ -20,12 +20,7 @@ _EMPTY_BYTES = 64 << 10
 
 class Roller(Agent):
     def __init__(
-        self,
-        engine: Engine,
-        *,
-        every_seconds: float = 15.0,
-        max_bytes: int = MAX_BYTES,
-        max_age: timedelta = MAX_AGE,
+        self, engine: Engine, *, every_seconds: float = 15.0, max_bytes: int = MAX_BYTES, max_age: timedelta = MAX_AGE
     ) -> None:
         super().__init__(every_seconds=every_seconds)
         self._engine = engine

@@ -20,12 +20,7 @@ GIVEN_UP = timedelta(hours=24)
 
 class WriteFinisher(Agent):
     def __init__(
-        self,
-        engine: Engine,
-        *,
-        every_seconds: float = 30.0,
-        quiet: timedelta = QUIET,
-        given_up: timedelta = GIVEN_UP,
+        self, engine: Engine, *, every_seconds: float = 30.0, quiet: timedelta = QUIET, given_up: timedelta = GIVEN_UP
     ) -> None:
         super().__init__(every_seconds=every_seconds)
         self._engine = engine

@@ -21,16 +21,7 @@ from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
 
 JSON = "application/json"
 TEXT = "text/plain"
-COLUMNS = (
-    "key",
-    "value",
-    "headers",
-    "content_type",
-    "correlation_id",
-    "created_at",
-    "expires_at",
-    "idempotency_key",
-)
+COLUMNS = ("key", "value", "headers", "content_type", "correlation_id", "created_at", "expires_at", "idempotency_key")
 MAX_EPOCH = 2**31 - 1
 
 _PUBLISH = msgspec.json.Decoder(Publish)

@@ -22,8 +22,7 @@ class ServerSettings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     forward: bool = Field(
-        default=True,
-        description="Pass the calls of a group on to the server process that is its home.",
+        default=True, description="Pass the calls of a group on to the server process that is its home."
     )
     advertise_host: str | None = Field(
         default=None, description="Where other servers reach this one; without, `host`, or the machine's own address."

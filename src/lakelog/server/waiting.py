@@ -13,10 +13,7 @@ Found = TypeVar("Found")
 
 
 async def unless_ended(
-    call: Call,
-    drain: Drain,
-    work: Coroutine[Any, Any, Found],
-    late: Callable[[Found], Awaitable[None]] | None = None,
+    call: Call, drain: Drain, work: Coroutine[Any, Any, Found], late: Callable[[Found], Awaitable[None]] | None = None
 ) -> Found | None:
     """Return the result of `work`; None if the server drains first. Raise `Disconnected` if the caller disconnects.
 

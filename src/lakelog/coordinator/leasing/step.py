@@ -31,13 +31,7 @@ from lakelog.coordinator.leasing.operations import (
     StepResult,
 )
 from lakelog.coordinator.leasing.state import DeliveryState
-from lakelog.errors import (
-    InvalidRequest,
-    LakelogError,
-    OffsetOutOfRange,
-    PositionRefused,
-    StaleGeneration,
-)
+from lakelog.errors import InvalidRequest, LakelogError, OffsetOutOfRange, PositionRefused, StaleGeneration
 
 REMEMBER_MS = 60_000
 """How long outcomes of closed leases are kept, for owners that repeat an answer."""

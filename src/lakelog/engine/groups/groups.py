@@ -23,12 +23,7 @@ from lakelog.engine.groups.settings_check import exact_filter, other_kind
 from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.log.topics import Topics, no_partition
-from lakelog.errors import (
-    Conflict,
-    GroupBusy,
-    GroupNotFound,
-    InvalidRequest,
-)
+from lakelog.errors import Conflict, GroupBusy, GroupNotFound, InvalidRequest
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, Start
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats

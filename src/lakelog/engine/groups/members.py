@@ -32,13 +32,7 @@ from lakelog.engine.groups.heartbeats import Heartbeats
 from lakelog.engine.leasing.consuming import JoinAsk, MembersInfo
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import Conflict, GroupNotFound, InvalidRequest, TopicNotFound
-from lakelog.model.group import (
-    DEFAULT_HEARTBEAT_MS,
-    MAX_OWNER_BYTES,
-    MAX_SESSION_MS,
-    MIN_SESSION_MS,
-    Group,
-)
+from lakelog.model.group import DEFAULT_HEARTBEAT_MS, MAX_OWNER_BYTES, MAX_SESSION_MS, MIN_SESSION_MS, Group
 from lakelog.model.membership import Membership
 from lakelog.model.progress import MemberInfo
 from lakelog.model.times import to_time

@@ -30,7 +30,7 @@ def meant(topic: Topic, to: Start | str, partition: int | None) -> tuple[Start, 
         incarnation, of_message, offset = parse_message_id(to)
         if incarnation != topic.incarnation:
             raise InvalidRequest(
-                f"Message {to} is not in topic '{topic.name}', whose ids begin with {topic.incarnation}-.",
+                f"Message {to} is not in topic '{topic.name}', whose ids begin with {topic.incarnation}-."
             )
         if partition is not None and partition != of_message:
             raise InvalidRequest(f"Message {to} is in partition {of_message}, not in {partition}.", topic=topic.name)

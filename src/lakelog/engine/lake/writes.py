@@ -36,11 +36,7 @@ class Writes:
     """Staged writes into any topic; one per engine."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        cells: dict[int, PartitionStore],
-        topics: Topics,
-        grew: Callable[[int, int], None],
+        self, catalog: Catalog, cells: dict[int, PartitionStore], topics: Topics, grew: Callable[[int, int], None]
     ) -> None:
         """Create the writes. `grew` is called with the cell and the partition that got messages."""
         self._catalog = catalog

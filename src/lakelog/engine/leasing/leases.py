@@ -29,14 +29,7 @@ from lakelog.errors import (
     TopicNotFound,
 )
 from lakelog.model import limits
-from lakelog.model.group import (
-    MAX_OWNER_BYTES,
-    Group,
-    GroupKind,
-    GroupTopic,
-    GroupWish,
-    Order,
-)
+from lakelog.model.group import MAX_OWNER_BYTES, Group, GroupKind, GroupTopic, GroupWish, Order
 from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.membership import Membership
 from lakelog.model.topic import Scope, Topic

@@ -87,12 +87,7 @@ def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> Opera
         if token is None and offset is None:
             raise InvalidRequest("An extend needs a token, or an offset of the lease.")
         return ExtendLease(
-            owner=owner,
-            token=token,
-            lease_ms=answer.lease_ms,
-            offset=offset,
-            alone=answer.alone,
-            generation=generation,
+            owner=owner, token=token, lease_ms=answer.lease_ms, offset=offset, alone=answer.alone, generation=generation
         )
     if not ranges:
         raise InvalidRequest("The answer names no messages; give an offset or offsets.")

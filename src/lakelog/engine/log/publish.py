@@ -18,14 +18,7 @@ from lakelog.batches import body_hash, key_hash, partition_of
 from lakelog.engine.log.committer import AppendResult, Committer, PendingAppend
 from lakelog.engine.log.reserver import Reserver
 from lakelog.engine.log.topics import Topics, no_partition
-from lakelog.errors import (
-    EpochChanged,
-    IdempotencyConflict,
-    InvalidRequest,
-    LakelogError,
-    SequenceRefused,
-    Unavailable,
-)
+from lakelog.errors import EpochChanged, IdempotencyConflict, InvalidRequest, LakelogError, SequenceRefused, Unavailable
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
