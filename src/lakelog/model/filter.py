@@ -5,22 +5,24 @@ r"""Filters select messages in a small language that runs no code.
 The filter of a group, `--where` and redrive use the same grammar. A name that a message does not have is null.
 Comparing null, or values of different types, is false and never an error. `value` is parsed as JSON, at most once per
 message and only if the filter names it. A value that is not JSON has no fields, and `value like '%x%'` treats it as
-text. In `like`, % matches any characters and _ matches one; `\%`, `\_` and `\\` match themselves.
+text. `lakelog.model.like` matches patterns.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lakelog.model.filter_parser import parse_tree
 from lakelog.model.filter_tree import And, Comparison, Constant, In, IsNull, Like, Name, Not, Operand, Or, Term
+from lakelog.model.like import LikePattern, StepBudget
 
 _UNREAD = object()
+_READ_STEPS = 8
+"""Steps for each byte of a value that is parsed as JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,12 +42,16 @@ class FilterInput:
     error: str | None = None
     deliveries: int | None = None
     failures: int | None = None
+    steps: StepBudget | None = None
+    """Limits the work of one call of `Filter.matches`, which then may raise `OutOfSteps`. None: no limit."""
     _document: object = field(default=_UNREAD, init=False, repr=False, compare=False)
 
     def document(self) -> object:
         """Return the value as JSON, else as text, else as bytes, which equal nothing."""
         if self._document is _UNREAD:
             self._document = _read(self.value)
+            if self.steps is not None and self.value is not None:
+                self.steps.left -= _READ_STEPS * len(self.value)
         return self._document
 
 
@@ -62,6 +68,8 @@ class Filter:
     """Returns whether the filter selects the message."""
     fields: frozenset[str] = field(repr=False, compare=False)
     """Fields of the input that the filter reads. The other fields may be empty."""
+    weight: int = field(repr=False, compare=False)
+    """The largest number of steps for each byte of a message."""
 
     def __str__(self) -> str:
         return self.text
@@ -74,7 +82,9 @@ class Filter:
 def parse(text: str) -> Filter:
     """Parse a filter. Raise `InvalidFilter` with the position of the error and what is accepted there."""
     tree = parse_tree(text)
-    return Filter(text=str(tree), matches=_test(tree), fields=frozenset(_fields(tree)))
+    fields = frozenset(_fields(tree))
+    weight = (_READ_STEPS if "value" in fields else 1) + _weight(tree)
+    return Filter(text=str(tree), matches=_test(tree), fields=fields, weight=weight)
 
 
 def _test(term: Term) -> Test:
@@ -161,31 +171,15 @@ def _in(term: In) -> Test:
 
 
 def _like(term: Like) -> Test:
-    get, fits = _getter(term.operand), _fits(term.pattern)
-    return lambda subject: type(text := get(subject)) is str and fits(text)
+    get, pattern = _getter(term.operand), LikePattern(term.pattern)
 
+    def test(subject: FilterInput) -> bool:
+        text = get(subject)
+        if type(text) is not str:
+            return False
+        return pattern.matches(text) if subject.steps is None else subject.steps.run(pattern, text)
 
-def _fits(pattern: str) -> Callable[[str], bool]:
-    """Match each part between two % at its first occurrence, without backtracking: no pattern takes long."""
-    stretches: list[list[str]] = [[]]
-    for sign in re.findall(r"\\[\\%_]|.", pattern, re.DOTALL):
-        if sign == "%":
-            stretches.append([])
-        else:
-            stretches[-1].append("." if sign == "_" else re.escape(sign[-1]))
-    if len(stretches) == 1:
-        whole = re.compile("".join(stretches[0]), re.DOTALL)
-        return lambda text: whole.fullmatch(text) is not None
-    first, *middle, last = ("".join(stretch) for stretch in stretches)
-    begin = re.compile(first + "".join(f"(?>.*?{stretch})" for stretch in middle), re.DOTALL)
-    end, length = re.compile(last, re.DOTALL), len(stretches[-1])
-
-    def fits(text: str) -> bool:
-        found = begin.match(text)
-        rest = len(text) - length
-        return found is not None and found.end() <= rest and end.fullmatch(text, rest) is not None
-
-    return fits
+    return test
 
 
 def _getter(operand: Operand) -> Getter:
@@ -255,3 +249,16 @@ def _fields(term: Term) -> set[str]:
             return {one.field for one in (term.left, term.right) if isinstance(one, Name)}
         case _:
             return {term.operand.field} if isinstance(term.operand, Name) else set()
+
+
+def _weight(term: Term) -> int:
+    """Return the steps of all patterns for each byte of a message."""
+    match term:
+        case And() | Or():
+            return sum(map(_weight, term.terms))
+        case Not():
+            return _weight(term.term)
+        case Like():
+            return LikePattern(term.pattern).weight
+        case _:
+            return 0

@@ -15,6 +15,7 @@ from itertools import islice
 from lakelog.coordinator.leasing.operations import Candidates, ExclusionReason
 from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.engine.leasing.consuming import LeasedBatch
+from lakelog.engine.leasing.exclusions import INLINE_STEPS, FilterEvaluator
 from lakelog.engine.leasing.partition_stop import as_error, concerns_one_partition
 from lakelog.engine.log.extents import Extents
 from lakelog.errors import LakelogError, OffsetOutOfRange, TopicNotFound, Unavailable
@@ -30,6 +31,8 @@ CANDIDATE_BYTES = 8 << 20
 """The most that one decision is offered, and so can hand out."""
 KEEP_BYTES = 64 << 20
 LOOK_EVERY_SECONDS = 1.0
+EVALUATE_BATCHES = 100
+"""The most batches in which an expensive filter is evaluated before one decision."""
 
 _Asks = Sequence[tuple[int, int]]
 
@@ -99,8 +102,9 @@ def _end(cached: CachedBatch) -> int:
 class BatchCache:
     """The batches that all groups of this process work on."""
 
-    def __init__(self, extents: Extents) -> None:
+    def __init__(self, extents: Extents, evaluator: FilterEvaluator | None = None) -> None:
         self._extents = extents
+        self._evaluator = evaluator or FilterEvaluator()
         self._cells = extents.cells
         self._rows: dict[int, CachedPartition] = {}
         self._kept: OrderedDict[CachedBatch, CachedPartition] = OrderedDict()
@@ -211,18 +215,44 @@ class BatchCache:
         keys: list[int] = []
         passed: dict[int, ExclusionReason] = {}
         expires: dict[int, int] = {}
-        size = 0
+        size, steps = 0, INLINE_STEPS
         for cached in islice(row.batches, number, None):
             if cached.hot.base != start + len(keys):
                 break
             self._kept.move_to_end(cached)
+            exclusions = cached.exclusions(group, wanted)
+            if exclusions is not None:
+                steps -= exclusions.steps
+                if steps >= 0:
+                    exclusions.complete()
+                passed.update(exclusions.excluded)
+                if not exclusions.is_complete:
+                    # The rest is evaluated before the next decision.
+                    keys += cached.keys[: exclusions.until - cached.hot.base]
+                    expires.update(cached.expires)
+                    break
             keys += cached.keys
-            passed.update(cached.fates(group, wanted))
             expires.update(cached.expires)
             size += cached.size
             if size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
                 break
         return Candidates(start=start, keys=keys, excluded=passed, expires=expires)
+
+    def is_evaluated(self, pid: int, frontier: int, group: str, wanted: Filter) -> bool:
+        """Return whether the first message to offer needs no more work of the filter, or little."""
+        row = self.row(pid)
+        start = max(frontier, row.log_start)
+        number = row.at(start)
+        exclusions = None if number is None else row.batches[number].exclusions(group, wanted)
+        return exclusions is None or exclusions.until > start or exclusions.steps <= INLINE_STEPS
+
+    async def evaluate(self, pid: int, frontier: int, group: str, wanted: Filter) -> None:
+        """Evaluate the filter for some cached messages from the frontier on, before they are decided."""
+        row = self.row(pid)
+        number = row.at(max(frontier, row.log_start))
+        if number is not None:
+            found = (cached.exclusions(group, wanted) for cached in row.batches[number : number + EVALUATE_BATCHES])
+            await self._evaluator.evaluate(filter(None, found))
 
     async def pieces(self, topic: Topic, partition: int, offsets: Sequence[int]) -> list[LeasedBatch]:
         """Return the batches that hold these offsets (ascending), without those that retention deleted."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from lakelog.batches import columns, decode, decode_columns, decode_small, decoded_bytes, hash_each, key_hashes, rows
+from lakelog.batches import columns, decode, decode_columns, decode_small, decoded_bytes, hash_each, key_hashes
 from lakelog.coordinator.leasing.operations import ExclusionReason
-from lakelog.model.filter import Filter, FilterInput
+from lakelog.engine.leasing.exclusions import Exclusions
+from lakelog.model.filter import Filter
 from lakelog.storage.store import HotBatch
 
 _OVERHEAD_BYTES = 500
@@ -18,13 +19,13 @@ _OVERHEAD_BYTES = 500
 class CachedBatch:
     """One batch: the columns for decisions, and its messages, which are decoded on first use."""
 
-    __slots__ = ("_batch", "_fates", "expires", "hot", "keys", "partition", "size", "targets")
+    __slots__ = ("_batch", "_exclusions", "expires", "hot", "keys", "partition", "size", "targets")
 
     def __init__(self, hot: HotBatch, partition: int) -> None:
         self.hot = hot
         self.partition = partition
         self._batch: pa.RecordBatch | None = None
-        self._fates: dict[tuple[str, str], dict[int, ExclusionReason]] = {}
+        self._exclusions: dict[tuple[str, str], Exclusions] = {}
         # The decoded size: it is decoded as soon as a part of it is handed out.
         self.size = decoded_bytes(hot.payload) + _OVERHEAD_BYTES
         self.keys: Sequence[int]
@@ -38,17 +39,15 @@ class CachedBatch:
             self._batch = decode(self.hot.payload)
         return self._batch
 
-    def fates(self, group: str, wanted: Filter | None) -> Mapping[int, ExclusionReason]:
-        """Return the messages that this group does not get: filtered out, or for another group."""
+    def exclusions(self, group: str, wanted: Filter | None) -> Exclusions | None:
+        """Return the messages that this group does not get: filtered out, or for another group. None: it gets all."""
         if wanted is None and not self.targets:
-            return {}
+            return None
         name = (group, str(wanted or ""))
-        found = self._fates.get(name)
+        found = self._exclusions.get(name)
         if found is None:
-            found = {offset: ExclusionReason.FILTERED for offset, target in self.targets.items() if target != group}
-            if wanted is not None:
-                found.update(_unwanted(self, wanted))
-            self._fates[name] = found
+            excluded = {offset: ExclusionReason.FILTERED for offset, target in self.targets.items() if target != group}
+            found = self._exclusions[name] = Exclusions(self, wanted, excluded)
         return found
 
 
@@ -74,22 +73,3 @@ def _decision_columns(hot: HotBatch) -> tuple[list[int], dict[int, int], dict[in
 
 def _present(hot: HotBatch, column: Sequence[Any]) -> Iterator[tuple[int, Any]]:
     return ((hot.base + number, each) for number, each in enumerate(column) if each is not None)
-
-
-def _unwanted(cached: CachedBatch, wanted: Filter) -> dict[int, ExclusionReason]:
-    names = ["key", "headers", "value", "content_type", "correlation_id"]
-    base = cached.hot.base
-    found = {}
-    for number, (key, headers, value, content_type, correlation_id) in enumerate(rows(cached.batch, names)):
-        subject = FilterInput(
-            key=key,
-            headers=headers,
-            value=value,
-            content_type=content_type,
-            correlation_id=correlation_id,
-            offset=base + number,
-            partition=cached.partition,
-        )
-        if not wanted.matches(subject):
-            found[base + number] = ExclusionReason.FILTERED
-    return found

@@ -212,6 +212,8 @@ class DecisionQueue:
         """Read the log for journals of one group and topic, then queue their operations again."""
         with self._pipeline.cell_health.awaiting(self._cell):
             failed = await self._pipeline.loader.fill(frontiers)
+        # The cell does not wait for it: a slow filter must not count as an unresponsive cell.
+        failed |= await self._pipeline.loader.evaluate([journal for journal in frontiers if journal not in failed])
         for journal in frontiers:
             waiting, journal.awaiting_log = journal.awaiting_log, []
             if journal in failed and not _has_moved(journal, frontiers[journal]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakelog.coordinator.leasing.operations import AcquireMessages, Operation
 from lakelog.engine.clock import Clock
@@ -12,6 +12,7 @@ from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal, PendingOperation, replay_rows
 from lakelog.engine.leasing.partition_stop import as_error
 from lakelog.errors import LakelogError
+from lakelog.model.filter import Filter, parse
 from lakelog.model.group import GroupKind
 from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.store import PartitionStore
@@ -62,7 +63,14 @@ class Loader:
         """Return whether the log must be read before the operation is decided."""
         if journal.group.kind is GroupKind.CURSOR:
             return not pending.reads
-        if not _wants_messages(pending.operation) or pending.reads == _MAX_READS:
+        if not _wants_messages(pending.operation):
+            return False
+        wanted = _filter_of(journal)
+        if wanted is not None and not self._batch_cache.is_evaluated(
+            journal.pid, journal.frontier, journal.group.name, wanted
+        ):
+            return True
+        if pending.reads == _MAX_READS:
             return False
         return not self._batch_cache.is_ready(journal.pid, journal.frontier, is_checked=pending.reads > 0)
 
@@ -88,6 +96,24 @@ class Loader:
             for journal in frontiers
             if journal.partition in failed
         }
+
+    async def evaluate(self, journals: Iterable[Journal]) -> Errors:
+        """Evaluate expensive filters for the messages that were read, in slices. Return the errors."""
+        failed: Errors = {}
+        for journal in journals:
+            wanted = _filter_of(journal)
+            if wanted is None or journal.state is None:
+                continue
+            try:
+                await self._batch_cache.evaluate(journal.pid, journal.frontier, journal.group.name, wanted)
+            except Exception as error:
+                failed[journal] = told(as_error(error), journal.group, journal.topic.name, journal.partition)
+        return failed
+
+
+def _filter_of(journal: Journal) -> Filter | None:
+    text = journal.group.settings.filter
+    return parse(text) if text else None
 
 
 def _replay(journal: Journal, read: JournalRead) -> None:
