@@ -255,8 +255,8 @@ async def test_the_segment_wins_over_an_older_roll_whose_span_would_match(backin
         idle, busy = await create(one, 2)
         await one.append([plain(idle, 1), plain(busy, 3)])
         await one.roll()
-        middle = (await head_of(one, busy)).roll
         await appended(one, plain(busy, 3))
+        middle = (await head_of(one, busy)).roll
         await one.roll()
         await appended(one, plain(busy, 3))
         made = await tiered(one, busy, 3, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from lakelog.storage.store import Appended, HeadState, Refusal
 from tests.contract.stores import Backing
@@ -125,6 +126,27 @@ async def test_a_delete_that_comes_before_the_head_is_not_undone_by_a_late_creat
         await one.heads_close([pid], HeadState.DELETED)
         await other.heads_create([pid], 0)
         assert (await refused(other, plain(pid, 1))).refusal is Refusal.CLOSED
+
+
+async def test_deleted_partitions_are_removed_after_a_while_and_never_created_again(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, other):
+        pids = await create(one, 3)
+        kept = await create_one(one)
+        await one.append([plain(pid, 2) for pid in (*pids, kept)])
+        await one.heads_close(pids, HeadState.DELETED)
+        assert await other.partitions_remove() == 0, "deleted just now"
+        assert await other.partitions_remove(memory=timedelta(0)) == 3
+        assert [head.pid for head in await one.heads_read([*pids, kept])] == [kept]
+        await other.heads_create(pids, 0)
+        await other.heads_close(pids, HeadState.DELETED)
+        assert (await refused(one, plain(pids[0], 1))).refusal is Refusal.MISSING
+        assert await one.read(pids[0], 0, max_messages=1, max_bytes=1) is None
+        assert (await appended(one, plain(kept, 1))).base == 2
+        assert await other.partitions_remove(memory=timedelta(0)) == 0
+        roll = (await one.roll_active()).roll
+        await one.roll()
+        await one.log_start_raise([(kept, 3)])
+        assert await one.rolls_drop() == [roll]
 
 
 async def test_deleting_while_many_append_loses_no_answer(backing: Backing) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus
 from lakelog.storage.store import HeadState
 from tests.contract.group_values import commit, entry, letter, new_group, rows_of, versions_of, write
@@ -55,6 +57,19 @@ async def test_a_busy_journal_is_trimmed_to_its_newest_old_snapshot(backing: Bac
         await write(store.groups, group, pid, range(64, 70), snapshots=snapshots)
         assert await store.groups.journals_trim() == 30
         assert await versions_of(store.groups, group, pid) == list(range(61, 70))
+
+
+async def test_the_journal_of_a_removed_partition_goes(backing: Backing) -> None:
+    async with backing.aging_store() as (store, _):
+        group, (pid, kept) = new_group(), await create(store, 2)
+        await write(store.groups, group, pid, [1, 2])
+        await store.heads_close([pid], HeadState.DELETED)
+        assert await store.partitions_remove(memory=timedelta(0)) == 1
+        assert await store.groups.journals_trim() == 2
+        other = new_pids(1)[0]
+        await write(store.groups, group, other, [1])
+        assert await store.groups.journals_trim() == 0, "a partition that is not created yet"
+        assert (await store.heads_read([kept]))[0].pid == kept
 
 
 async def test_a_journal_without_a_snapshot_is_kept(backing: Backing) -> None:

@@ -24,15 +24,19 @@ from tests.contract.values import (
 )
 
 
-async def test_a_roll_is_new_and_every_open_head_names_it(backing: Backing) -> None:
+async def test_a_roll_is_new_and_the_next_append_of_every_partition_goes_to_it(backing: Backing) -> None:
     async with backing.store() as store:
         pids = await create(store, 3)
-        before = (await head_of(store, pids[0])).roll
+        assert [head.roll for head in await store.heads_read(pids)] == [0] * 3, "nothing is in a hot table yet"
+        before = (await store.roll_active()).roll
         roll = await store.roll()
         assert roll > before
+        await store.append([plain(pid, 1) for pid in pids])
         assert [head.roll for head in await store.heads_read(pids)] == [roll] * 3
-        assert (await head_of(store, await create_one(store))).roll == roll
-        assert await store.roll() > roll
+        later = await store.roll()
+        assert later > roll
+        await store.append([plain(pids[0], 1)])
+        assert [head.roll for head in await store.heads_read(pids)] == [later, roll, roll]
 
 
 async def test_a_server_that_knows_only_the_old_roll_appends(backing: Backing) -> None:
@@ -83,6 +87,7 @@ async def test_two_servers_that_roll_for_one_reason_roll_once(backing: Backing) 
         rolls = await asyncio.gather(*(store.roll(active) for store in (one, other) * 3))
         assert set(rolls) == {rolls[0]}
         assert rolls[0] > active
+        await appended(other, plain(pid, 1))
         assert (await head_of(other, pid)).roll == (await other.roll_active()).roll == rolls[0]
         assert await one.roll(active) == rolls[0]
         assert await one.roll(rolls[0]) > rolls[0]
@@ -162,13 +167,31 @@ async def test_deleted_partitions_do_not_hold_a_hot_table(backing: Backing) -> N
         assert (await appended(one, plain(kept, 1))).base == 0
 
 
+async def test_an_idle_partition_holds_only_the_tables_with_its_messages(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, other):
+        idle, busy = await create(one, 2)
+        await one.append([plain(idle, 2), plain(busy, 2)])
+        first = (await head_of(one, idle)).roll
+        await one.roll()
+        await appended(one, plain(busy, 2))
+        second = (await head_of(one, busy)).roll
+        await one.roll()
+        await one.log_start_raise([(busy, 4)])
+        assert await one.rolls_drop() == [second]
+        assert [each.base for each in await read_all(other, idle)] == [0]
+        await one.log_start_raise([(idle, 2)])
+        assert await one.rolls_drop() == [first]
+        assert (await appended(other, plain(idle, 1))).base == 2
+        assert [each.base for each in await read_all(one, idle)] == [2]
+
+
 async def test_several_hot_tables_go_in_one_drop(backing: Backing) -> None:
     async with backing.empty_store_pair() as (one, _):
         pid = await create_one(one)
         rolls = []
         for _ in range(3):
-            rolls.append((await head_of(one, pid)).roll)
             await appended(one, plain(pid, 2))
+            rolls.append((await head_of(one, pid)).roll)
             await one.roll()
         await one.log_start_raise([(pid, 4)])
         assert sorted(await one.rolls_drop()) == rolls[:2]

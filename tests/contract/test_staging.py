@@ -188,6 +188,16 @@ async def test_partitions_that_are_missing_sealed_or_deleted(backing: Backing) -
         assert (await store.staging.promote(missing, "w", ["a"])).base == 0
 
 
+async def test_what_is_staged_for_a_removed_partition_goes(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (store, other):
+        pid = await create_one(store)
+        await store.heads_close([pid], HeadState.DELETED)
+        await other.partitions_remove(memory=NOW)
+        await store.staging.stage([staged(pid)])
+        assert (await store.staging.promote(pid, "w", ["a"])).status is PromoteStatus.DELETED
+        assert await store.staging.staged_count([pid], "w", ["a"]) == 0
+
+
 async def test_offsets_are_dense_when_promotions_meet_appends_and_rolls(backing: Backing) -> None:
     async with backing.empty_store_pair() as handles:
         pids = await create(handles[0], 3)

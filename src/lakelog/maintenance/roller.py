@@ -29,7 +29,14 @@ class Roller(Agent):
 
     async def work(self) -> None:
         for cell, store in self._engine.cells.items():
+            # First, because a failure to roll must not keep retired tables.
+            await self.attempt(self._drop(cell, store))
             await self.attempt(self._roll(cell, store))
+
+    async def _drop(self, cell: int, store: PartitionStore) -> None:
+        for roll in await store.rolls_drop():
+            message = f"Cell {cell}: hot table {roll} dropped."
+            log_event(_log, logging.INFO, "roll_dropped", message, cell=cell, roll=roll)
 
     async def _roll(self, cell: int, store: PartitionStore) -> None:
         active = await store.roll_active()
@@ -38,7 +45,4 @@ class Roller(Agent):
             roll = await store.roll(expected=active.roll)
             message = f"Cell {cell}: hot table {roll} begins."
             log_event(_log, logging.INFO, "roll_begun", message, cell=cell, roll=roll)
-        for roll in await store.rolls_drop():
-            log_event(
-                _log, logging.INFO, "roll_dropped", f"Cell {cell}: hot table {roll} dropped.", cell=cell, roll=roll
-            )
+            await self._drop(cell, store)

@@ -1,7 +1,7 @@
 """Deletes rows that are no longer needed.
 
 These are old head rows, inactive producers, expired idempotency keys, segments below the log start, journal rows that a
-snapshot replaces, and deleted groups.
+snapshot replaces, deleted groups and deleted partitions.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Trimmer(Agent):
         for store in self._engine.cells.values():
             await self.attempt(store.trim(memories))
             await self.attempt(store.cold.trim())
+            await self.attempt(store.partitions_remove())
         await self._trim_groups()
 
     async def _trim_groups(self) -> None:

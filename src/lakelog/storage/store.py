@@ -31,6 +31,9 @@ PRODUCER_BATCHES = 5
 TIER_GRACE = timedelta(seconds=60)
 """How long hot batches are kept after a segment with them was verified, so that current readers can finish."""
 
+DELETED_MEMORY = timedelta(hours=1)
+"""How long heads of deleted partitions are kept, so that calls that were delayed are refused as closed."""
+
 
 class HeadState(IntEnum):
     """State of a partition: open, then sealed, then deleted. It never goes back."""
@@ -49,6 +52,7 @@ class Head:
     next_offset: int
     log_start: int
     roll: int
+    """The roll of the last append; 0 before the first one."""
     state: HeadState
     epoch: int
     appended_at: datetime
@@ -313,9 +317,9 @@ class PartitionStore(Protocol):
         ...
 
     async def roll(self, expected: int | None = None) -> int:
-        """Create a new hot table for all partitions and return the number of the active roll.
+        """Create a new hot table and return the number of the active roll. The cost does not depend on partitions.
 
-        Does nothing if `expected` is given and is no longer the active roll.
+        Appends go to it from now on. Does nothing if `expected` is given and is no longer the active roll.
         """
         ...
 
@@ -331,6 +335,14 @@ class PartitionStore(Protocol):
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
         """Delete old head rows (never the newest), producers and idempotency keys (after 24 h or the topic's time)."""
+        ...
+
+    async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
+        """Remove the heads of partitions that were deleted at least `memory` ago, and return how many.
+
+        A removed partition is never created again. Partitions with segments are left for a later call, and so is the
+        rest after the first thousands.
+        """
         ...
 
     async def clock(self) -> datetime:

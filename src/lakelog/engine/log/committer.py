@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -137,7 +137,7 @@ class Committer:
     def _next_commit(self) -> Coroutine[object, object, None] | None:
         taken: list[list[PendingAppend]] = []
         while self._ready and not taken:
-            for pid in list(self._ready)[:MAX_PARTITIONS_PER_COMMIT]:
+            for pid in list(islice(self._ready, MAX_PARTITIONS_PER_COMMIT)):
                 del self._ready[pid]
                 if parts := self._take(pid):
                     self._busy.add(pid)

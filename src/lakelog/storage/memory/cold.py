@@ -53,6 +53,9 @@ class MemoryCold:
         is_it = found is not None and found.segment.first <= offset and found.verified_at is not None
         return found if is_it else None
 
+    def has_segments(self, pid: int) -> bool:
+        return bool(self._segments.get(pid))
+
     def holds(self, pid: int, low: int, high: int, grace: timedelta) -> bool:
         """Return whether segments that were verified at least `grace` ago hold everything from `low` up to `high`."""
         latest = self._clock() - grace

@@ -16,6 +16,7 @@ from lakelog.storage.memory.groups import MemoryGroups
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.store import (
+    DELETED_MEMORY,
     PRODUCER_BATCHES,
     PRODUCER_MEMORY,
     TIER_GRACE,
@@ -62,8 +63,11 @@ class MemoryStore:
         self._clock = clock
         self._groups = MemoryGroups(clock, self._is_deleted, self._append_one)
         self._cold = MemoryCold(clock, self._head, self._batch_at, self._offset_at_time)
-        self._staging = MemoryStaging(clock, self._head, self._append_one)
+        self._staging = MemoryStaging(clock, self._head, self._is_deleted, self._append_one)
         self._partitions: dict[int, PartitionRecord] = {}
+        self._deleted: dict[int, datetime] = {}
+        self._closed: set[int] = set()
+        """Incarnations of topics whose partitions were removed."""
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
         self._active = 1
         self._born = clock()
@@ -86,7 +90,7 @@ class MemoryStore:
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         await asyncio.sleep(0)
         for pid in pids:
-            if pid not in self._partitions:
+            if pid not in self._partitions and pid >> PARTITION_BITS not in self._closed:
                 self._partitions[pid] = self._new_partition(pid, epoch, HeadState.OPEN)
 
     async def heads_read(self, pids: Sequence[int]) -> list[Head]:
@@ -98,13 +102,16 @@ class MemoryStore:
         for pid in pids:
             partition = self._partitions.get(pid)
             if partition is None:
-                if state is HeadState.DELETED:
+                if state is HeadState.DELETED and pid >> PARTITION_BITS not in self._closed:
                     # A create that arrives after this delete must find the head, deleted.
                     self._partitions[pid] = self._new_partition(pid, 0, state)
+                    self._deleted[pid] = self._clock()
             elif partition.head.state < state:
                 head = partition.head
                 log_start = head.next_offset if state is HeadState.DELETED else head.log_start
                 partition.write_head(state=state, log_start=log_start)
+                if state is HeadState.DELETED:
+                    self._deleted[pid] = self._clock()
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
         await asyncio.sleep(0)
@@ -177,9 +184,6 @@ class MemoryStore:
         self._active += 1
         self._born = self._clock()
         self._rolls[self._active] = {}
-        for partition in self._partitions.values():
-            if partition.head.state is HeadState.OPEN:
-                partition.write_head(roll=self._active)
         return self._active
 
     async def roll_active(self) -> ActiveRoll:
@@ -219,6 +223,15 @@ class MemoryStore:
             keys += len(used)
         return Trimmed(heads=heads, producers=producers, keys=keys)
 
+    async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
+        await asyncio.sleep(0)
+        limit = self._clock() - memory
+        doomed = [pid for pid, at in self._deleted.items() if at <= limit and not self._cold.has_segments(pid)]
+        for pid in doomed:
+            del self._deleted[pid], self._partitions[pid]
+            self._closed.add(pid >> PARTITION_BITS)
+        return len(doomed)
+
     async def clock(self) -> datetime:
         await asyncio.sleep(0)
         return self._clock()
@@ -244,7 +257,9 @@ class MemoryStore:
         return self._partitions[pid].head if pid in self._partitions else None
 
     def _is_deleted(self, pid: int) -> bool:
-        return pid in self._partitions and self._partitions[pid].head.state is HeadState.DELETED
+        if pid in self._partitions:
+            return self._partitions[pid].head.state is HeadState.DELETED
+        return pid >> PARTITION_BITS in self._closed
 
     def _new_partition(self, pid: int, epoch: int, state: HeadState) -> PartitionRecord:
         return PartitionRecord(
@@ -253,7 +268,7 @@ class MemoryStore:
                 version=1,
                 next_offset=0,
                 log_start=0,
-                roll=self._active,
+                roll=0,
                 state=state,
                 epoch=epoch,
                 appended_at=self._clock(),
@@ -290,7 +305,7 @@ class MemoryStore:
         """Write an accepted append: its batches, producers, keys and the head."""
         base, total = partition.head.next_offset, partition.head.total_bytes
         offset = base
-        rows = self._rolls[partition.head.roll].setdefault(append.pid, [])
+        rows = self._rolls[self._active].setdefault(append.pid, [])
         for payload in append.payloads:
             total += len(payload.data)
             rows.append(
@@ -311,7 +326,9 @@ class MemoryStore:
         for message in append.keyed:
             partition.keys[message.key_hash] = (base + message.start, now)
         # The head takes the epoch of the append: epochs never fall within a partition.
-        partition.write_head(next_offset=offset, total_bytes=total, appended_at=now, epoch=append.epoch)
+        partition.write_head(
+            next_offset=offset, total_bytes=total, appended_at=now, roll=self._active, epoch=append.epoch
+        )
 
     def _append_time(self, pid: int, offset: int) -> datetime | None:
         head = self._head(pid)
@@ -358,7 +375,7 @@ class MemoryStore:
 
     def _is_retired(self, rows: dict[int, list[HotBatch]], grace: timedelta) -> bool:
         for pid, batches in rows.items():
-            if batches:
+            if batches and pid in self._partitions:
                 low = max(self._partitions[pid].head.log_start, batches[0].base)
                 if not self._cold.holds(pid, low, batches[-1].end, grace):
                     return False

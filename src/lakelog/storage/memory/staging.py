@@ -93,10 +93,15 @@ class MemoryStaging:
     """The `staging` of a `MemoryStore`, which provides the head of a partition and the append."""
 
     def __init__(
-        self, clock: Clock, head: Callable[[int], Head | None], append: Callable[[Append], Appended | Refused]
+        self,
+        clock: Clock,
+        head: Callable[[int], Head | None],
+        is_deleted: Callable[[int], bool],
+        append: Callable[[Append], Appended | Refused],
     ) -> None:
         self._clock = clock
         self._head = head
+        self._is_deleted = is_deleted
         self._append = append
         self._staged: dict[tuple[int, str], dict[tuple[str, int], tuple[StagedBatch, datetime]]] = {}
         self._marks: dict[tuple[int, str], Promoted] = {}
@@ -124,13 +129,14 @@ class MemoryStaging:
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
         await asyncio.sleep(0)
         head = self._head(pid)
-        if head is None:
+        is_deleted = self._is_deleted(pid)
+        if head is None and not is_deleted:
             return Promoted(status=PromoteStatus.MISSING)
-        if head.state is HeadState.SEALED:
+        if head is not None and head.state is HeadState.SEALED:
             return Promoted(status=PromoteStatus.SEALED)
         rows = self._staged.pop((pid, write_id), {})
         mark = self._marks.get((pid, write_id))
-        if head.state is HeadState.DELETED:
+        if head is None or is_deleted:
             return replace(mark or Promoted(status=PromoteStatus.DELETED), status=PromoteStatus.DELETED)
         order = {attempt: part for part, attempt in enumerate(attempts)}
         won = sorted((order[attempt], number) for attempt, number in rows if attempt in order)

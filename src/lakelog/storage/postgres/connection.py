@@ -115,6 +115,10 @@ class Database:
         database._is_open = True
         return database
 
+    @property
+    def address(self) -> DatabaseAddress:
+        return self._address
+
     async def check_schema(self) -> None:
         from lakelog.storage.postgres.migrate import newest_version
 

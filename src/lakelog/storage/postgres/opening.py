@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from lakelog.errors import ConfigurationError
 from lakelog.storage.postgres.catalog import PostgresCatalog
 from lakelog.storage.postgres.connection import Database
-from lakelog.storage.postgres.partitions import PostgresStore
+from lakelog.storage.postgres.partitions import LOCKED_PARTITIONS, PostgresStore
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.store import DEFAULT_CELL, Catalog, PartitionStore
 
 _SQL = load("catalog")
+_PARTITIONS = load("partitions")
+LOCK_SLOTS = 4 * LOCKED_PARTITIONS
+"""Minimum number of lock slots: four statements of the largest size at the same time."""
 
 
 async def open_catalog(url: str) -> Catalog:
@@ -19,7 +22,13 @@ async def open_catalog(url: str) -> Catalog:
 
 
 async def open_store(url: str) -> PartitionStore:
-    return PostgresStore(await Database.open(url))
+    databases: list[Database] = []
+    try:
+        return PostgresStore(await _opened(url, databases))
+    except BaseException:
+        for database in databases:
+            await database.close()
+        raise
 
 
 async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[int, PartitionStore]:
@@ -51,6 +60,12 @@ async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[
 async def _opened(url: str, opened: list[Database]) -> Database:
     database = await Database.open(url)
     opened.append(database)
+    slots = (await database.read(_PARTITIONS["lock_slots_read"]))[0][0]
+    if slots < LOCK_SLOTS:
+        raise ConfigurationError(
+            f"PostgreSQL at {database.address} has {slots} lock slots; Lakelog needs at least {LOCK_SLOTS}. "
+            "Increase max_locks_per_transaction (64 by default) or max_connections, and restart PostgreSQL."
+        )
     return database
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import LiteralString
+from typing import LiteralString, TypeVar
 
 import asyncpg
 
@@ -26,6 +26,7 @@ from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import head_of, segment_of
 from lakelog.storage.postgres.staging import PostgresStaging
 from lakelog.storage.store import (
+    DELETED_MEMORY,
     PRODUCER_MEMORY,
     TIER_GRACE,
     ActiveRoll,
@@ -42,10 +43,16 @@ from lakelog.storage.store import (
 )
 
 _SQL = load("partitions")
+LOCKED_PARTITIONS = 256
+"""Maximum number of partitions that one statement locks. PostgreSQL has 6,400 lock slots by default."""
 _READ_TRIES = 20
+_REMOVE_PARTITIONS = 1000
+_REMOVE_STATEMENTS = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
 _MAX_ANNOUNCED = 300
 """Maximum size of a notification, which holds 8,000 bytes. Beyond it, `any` is announced."""
+
+Item = TypeVar("Item")
 
 
 class PostgresStore:
@@ -78,17 +85,20 @@ class PostgresStore:
         return [head_of(row) for row in await self._database.read(_SQL["heads_read"], list(pids))]
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
-        await self._database.write(_SQL["heads_close"], sorted(pids), int(state))
+        for some in _chunks(sorted(pids)):
+            await self._database.write(_SQL["heads_close"], some, int(state))
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
-        await self._database.write(_SQL["epoch_raise"], sorted(pids), epoch)
+        for some in _chunks(sorted(pids)):
+            await self._database.write(_SQL["epoch_raise"], some, epoch)
 
     async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        ordered = sorted(starts)
-        pids, offsets = [pid for pid, _ in ordered], [offset for _, offset in ordered]
-        return [
-            (row["pid"], row["removed"]) for row in await self._database.write(_SQL["log_start_raise"], pids, offsets)
-        ]
+        removed: list[tuple[int, int]] = []
+        for some in _chunks(sorted(starts)):
+            pids, offsets = [pid for pid, _ in some], [offset for _, offset in some]
+            rows = await self._database.write(_SQL["log_start_raise"], pids, offsets)
+            removed += [(row["pid"], row["removed"]) for row in rows]
+        return removed
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
         return await self._appender.append(appends)
@@ -228,7 +238,7 @@ class PostgresStore:
 
     async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
         dropped = []
-        for row in await self._database.read(_SQL["roll_list"]):
+        for row in await self._database.read(_SQL["roll_list_retired"], grace):
             if failpoints.armed:
                 failpoints.hit("rolls.before_drop")
             if (await self._database.write(_SQL["roll_drop"], row["roll"], grace))[0][0]:
@@ -242,6 +252,15 @@ class PostgresStore:
         for incarnation, memory in incarnation_memory.items():
             keys += (await self._database.write(_SQL["keys_trim_topic"], memory, incarnation))[0][0]
         return Trimmed(heads=heads, producers=producers, keys=keys)
+
+    async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
+        removed = 0
+        for _ in range(_REMOVE_STATEMENTS):
+            found = (await self._database.write(_SQL["partitions_remove"], memory, _REMOVE_PARTITIONS))[0][0]
+            removed += found
+            if found < _REMOVE_PARTITIONS:
+                break
+        return removed
 
     async def clock(self) -> datetime:
         now: datetime = (await self._database.read(_SQL["clock_read"]))[0][0]
@@ -284,6 +303,11 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._database.close()
+
+
+def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Yield parts of at most `LOCKED_PARTITIONS` items: a statement holds a lock for each of its partitions."""
+    return (items[start : start + LOCKED_PARTITIONS] for start in range(0, len(items), LOCKED_PARTITIONS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

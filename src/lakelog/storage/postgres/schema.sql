@@ -80,23 +80,29 @@ begin
     return query
     with newest as materialized (
         select a.pid, a.count, a.bytes, h.version, h.next_offset, h.log_start, h.total_bytes, h.roll, greatest(h.epoch, a.epoch) as epoch,
-               h.state, greatest(h.appended_at, clock_timestamp()) as at,
+               h.state, greatest(h.appended_at, clock_timestamp()) as at, active.roll as active,
                case
                    when h.pid is null then 1
                    when h.state <> 0 then 2
                    when a.pid = any (v_bad) then 4
                    when a.epoch < h.epoch then 3
-                   when h.roll <> p_roll then 5
+                   when active.roll <> p_roll then 5
                    else 0
                end::smallint as status
-        from unnest(p_pids, p_epochs, p_counts, p_bytes) as a (pid, epoch, count, bytes)
+        from (select max(r.roll) as roll from lakelog.roll r) active
+        cross join unnest(p_pids, p_epochs, p_counts, p_bytes) as a (pid, epoch, count, bytes)
         left join lateral (
             select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1
         ) h on true
     ), heads as (
         insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
-        select n.pid, n.version + 1, n.next_offset + n.count, n.log_start, n.total_bytes + n.bytes, n.at, n.roll, n.epoch, n.state
+        select n.pid, n.version + 1, n.next_offset + n.count, n.log_start, n.total_bytes + n.bytes, n.at, n.active, n.epoch, n.state
         from newest n where n.status = 0
+    ), spans as (
+        -- The partition's first append to this hot table.
+        insert into lakelog.span (pid, first_offset, roll)
+        select n.pid, n.next_offset, n.active from newest n where n.status = 0 and n.roll <> n.active
+        on conflict (pid, first_offset) do update set roll = excluded.roll
     ), producers as (
         insert into lakelog.producer_batch (pid, producer, sequence, count, base_offset, at)
         select q.pid, q.producer, q.sequence, q.count, n.next_offset + q.start, n.at
@@ -108,7 +114,7 @@ begin
         from unnest(k_pids, k_hashes, k_starts) as k (pid, key_hash, start)
         join newest n on n.pid = k.pid and n.status = 0
     )
-    select n.pid, n.status, n.next_offset, n.total_bytes, n.at, n.epoch, n.roll,
+    select n.pid, n.status, n.next_offset, n.total_bytes, n.at, n.epoch, n.active,
            null::boolean, null::integer, null::smallint, null::bigint
     from newest n;
 end
@@ -139,31 +145,33 @@ begin
         perform lakelog.heads_create(p_pids, 0);
     end if;
     perform lakelog.lock_partitions(p_pids);
-    insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
-    select h.pid, h.version + 1, h.next_offset, case when p_state = 2 then h.next_offset else h.log_start end,
-           h.total_bytes, h.appended_at, h.roll, greatest(h.epoch, p_epoch), greatest(h.state, p_state)
-    from unnest(p_pids) as a (pid)
-    cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
-    where h.epoch < p_epoch or h.state < p_state;
+    with changed as (
+        insert into lakelog.head as x (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+        select h.pid, h.version + 1, h.next_offset, case when p_state = 2 then h.next_offset else h.log_start end,
+               h.total_bytes, h.appended_at, h.roll, greatest(h.epoch, p_epoch), greatest(h.state, p_state)
+        from unnest(p_pids) as a (pid)
+        cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
+        where h.epoch < p_epoch or h.state < p_state
+        returning x.pid
+    )
+    insert into lakelog.closed_partition (pid) select c.pid from changed c where p_state = 2 on conflict do nothing;
 end
 $$;
 
 CREATE FUNCTION lakelog.heads_create(p_pids bigint[], p_epoch integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
-declare
-    v_roll integer;
 begin
-    -- A concurrent roll would leave the new partitions in the old hot table.
-    perform pg_advisory_xact_lock(lakelog.lock_key(0));
-    select max(roll) into strict v_roll from lakelog.roll;
+    -- Partitions of a closed topic are removed under the exclusive form of this lock. The next statement sees that.
+    perform pg_advisory_xact_lock_shared(lakelog.lock_key(0));
     with made as (
-        insert into lakelog.partition (pid) select unnest(p_pids) order by 1 on conflict do nothing returning pid
-    ), heads as (
-        insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
-        select pid, 0, 0, 0, 0, clock_timestamp(), v_roll, p_epoch, 0 from made
+        insert into lakelog.partition (pid)
+        select u.pid from unnest(p_pids) as u (pid)
+        where not exists (select from lakelog.closed_topic c where c.incarnation = u.pid >> 16)
+        order by 1 on conflict do nothing returning pid
     )
-    insert into lakelog.span (pid, first_offset, roll) select pid, 0, v_roll from made;
+    insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+    select pid, 0, 0, 0, 0, clock_timestamp(), 0, p_epoch, 0 from made;
 end
 $$;
 
@@ -399,6 +407,9 @@ begin
         v_group := v_newest.group_id;
         v_pid := v_newest.pid;
         select state into v_state from lakelog.head where pid = v_pid order by version desc limit 1;
+        if v_state is null and exists (select from lakelog.closed_topic c where c.incarnation = v_pid >> 16) then
+            v_state := 2;
+        end if;
         if v_state = 2 or v_group = any (p_dropped) then
             v_trimmed := v_trimmed + lakelog.journal_drop(v_group, v_pid, p_limit - v_trimmed);
         else
@@ -518,6 +529,31 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_pids bigint[];
+begin
+    select array_agg(d.pid) into v_pids from (
+        select c.pid from lakelog.closed_partition c
+        where c.closed_at < clock_timestamp() - p_grace
+          and not exists (select from lakelog.segment g where g.pid = c.pid)
+        order by c.closed_at, c.pid limit p_limit
+    ) d;
+    if v_pids is null then
+        return 0;
+    end if;
+    perform pg_advisory_xact_lock(lakelog.lock_key(0));
+    insert into lakelog.closed_topic (incarnation) select distinct u.pid >> 16 from unnest(v_pids) as u (pid)
+    on conflict do nothing;
+    delete from lakelog.head where pid = any (v_pids);
+    delete from lakelog.partition where pid = any (v_pids);
+    delete from lakelog.closed_partition where pid = any (v_pids);
+    return cardinality(v_pids);
+end
+$$;
+
 CREATE TABLE lakelog.pipeline_run (
     run_id text NOT NULL,
     environment_id bigint NOT NULL,
@@ -585,12 +621,17 @@ declare
     v_head lakelog.head;
     v_count bigint;
     v_bytes bigint;
+    v_active integer;
     v_roll integer;
 begin
     perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
     -- A separate statement: a snapshot from before the lock would miss the newest head.
     select * into v_head from lakelog.head h where h.pid = p_pid order by h.version desc limit 1;
-    status := case when v_head.pid is null then 1 when v_head.state = 2 then 3 else v_head.state * 2 end;
+    status := case
+        when v_head.pid is not null then case v_head.state when 2 then 3 else v_head.state * 2 end
+        when exists (select from lakelog.closed_topic c where c.incarnation = p_pid >> 16) then 3
+        else 1
+    end;
     if status in (1, 2) then
         return;
     end if;
@@ -601,11 +642,17 @@ begin
         from lakelog.staged s where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts);
     end if;
     if v_count > 0 then
+        select max(r.roll) into strict v_active from lakelog.roll r;
         base := v_head.next_offset;
         count := v_count;
         appended_at := greatest(v_head.appended_at, clock_timestamp());
         insert into lakelog.promoted (pid, write_id, base_offset, count, at)
         values (p_pid, p_write, base, v_count, appended_at);
+        if v_head.roll <> v_active then
+            insert into lakelog.span (pid, first_offset, roll) values (p_pid, base, v_active)
+            on conflict (pid, first_offset) do update set roll = excluded.roll;
+            v_head.roll := v_active;
+        end if;
         for v_roll in
             select distinct s.roll from lakelog.staged s
             where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts)
@@ -724,33 +771,32 @@ CREATE FUNCTION lakelog.roll_begin(p_expected integer) RETURNS integer
     AS $$
 declare
     v_roll integer;
+    v_table text;
 begin
-    perform pg_advisory_xact_lock(lakelog.lock_key(0));
+    perform pg_advisory_xact_lock(lakelog.lock_key(-3));
     select coalesce(max(roll), 0) into v_roll from lakelog.roll;
     if p_expected is not null and p_expected <> v_roll then
         return v_roll;
     end if;
+    if v_roll > 0 then
+        execute format(
+            'alter table lakelog.%I set (autovacuum_enabled = on, toast.autovacuum_enabled = on, '
+            'autovacuum_freeze_min_age = 0, toast.autovacuum_freeze_min_age = 0, '
+            'autovacuum_vacuum_insert_threshold = 0, toast.autovacuum_vacuum_insert_threshold = 0, '
+            'autovacuum_vacuum_insert_scale_factor = 0, toast.autovacuum_vacuum_insert_scale_factor = 0)',
+            'hot_' || v_roll);
+    end if;
     v_roll := v_roll + 1;
+    v_table := 'hot_' || v_roll;
     execute format(
         'create table lakelog.%I ('
         'pid bigint not null, end_offset bigint not null, count integer not null, bytes_end bigint not null, '
         'appended_at timestamptz not null, epoch integer not null, format smallint not null default 1, '
         'payload bytea not null, primary key (pid, end_offset)) '
-        'with (autovacuum_enabled = off, toast.autovacuum_enabled = off)', 'hot_' || v_roll);
-    execute format('alter table lakelog.%I alter payload set storage external', 'hot_' || v_roll);
-    execute format('grant select, insert on lakelog.%I to lakelog_service', 'hot_' || v_roll);
+        'with (autovacuum_enabled = off, toast.autovacuum_enabled = off)', v_table);
+    execute format('alter table lakelog.%I alter payload set storage external', v_table);
+    execute format('grant select, insert on lakelog.%I to lakelog_service', v_table);
     insert into lakelog.roll (roll) values (v_roll);
-    perform lakelog.lock_partitions(array(select pid from lakelog.partition order by pid));
-    with newest as materialized (
-        select h.* from lakelog.partition p
-        cross join lateral (select * from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h
-    ), spans as (
-        -- The span of a partition without appends since the last roll is moved, so that idle partitions cost nothing.
-        insert into lakelog.span (pid, first_offset, roll) select n.pid, n.next_offset, v_roll from newest n where n.state <> 2
-        on conflict (pid, first_offset) do update set roll = excluded.roll
-    )
-    insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
-    select n.pid, n.version + 1, n.next_offset, n.log_start, n.total_bytes, n.appended_at, v_roll, n.epoch, n.state from newest n;
     return v_roll;
 end
 $$;
@@ -791,11 +837,11 @@ CREATE FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) RETURN
                 where n.pid = s.pid and n.first_offset > s.first_offset order by n.first_offset limit 1)) as high
         ) w
         where s.roll = p_roll
-          and (h.roll = p_roll or (w.low < w.high and w.high - w.low > (
+          and (w.low < w.high and w.high - w.low > (
               select coalesce(sum(least(g.end_offset, w.high) - greatest(g.first_offset, w.low)), 0)
               from lakelog.segment g
               where g.pid = s.pid and g.end_offset > w.low and g.first_offset < w.high
-                and g.verified_at <= clock_timestamp() - p_grace)))
+                and g.verified_at <= clock_timestamp() - p_grace))
     )
 $$;
 
@@ -967,6 +1013,15 @@ ALTER TABLE lakelog.cell ALTER COLUMN cell ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE lakelog.closed_partition (
+    pid bigint NOT NULL,
+    closed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE lakelog.closed_topic (
+    incarnation bigint NOT NULL
 );
 
 CREATE TABLE lakelog.consumer_group (
@@ -1223,6 +1278,12 @@ ALTER TABLE ONLY lakelog.cell
 ALTER TABLE ONLY lakelog.cell
     ADD CONSTRAINT cell_pkey PRIMARY KEY (cell);
 
+ALTER TABLE ONLY lakelog.closed_partition
+    ADD CONSTRAINT closed_partition_pkey PRIMARY KEY (pid);
+
+ALTER TABLE ONLY lakelog.closed_topic
+    ADD CONSTRAINT closed_topic_pkey PRIMARY KEY (incarnation);
+
 ALTER TABLE ONLY lakelog.consumer_group
     ADD CONSTRAINT consumer_group_pkey PRIMARY KEY (group_id);
 
@@ -1306,6 +1367,8 @@ ALTER TABLE ONLY lakelog.token
 
 ALTER TABLE ONLY lakelog.topic
     ADD CONSTRAINT topic_pkey PRIMARY KEY (incarnation);
+
+CREATE INDEX closed_partition_by_time ON lakelog.closed_partition USING btree (closed_at, pid);
 
 CREATE UNIQUE INDEX consumer_group_open ON lakelog.consumer_group USING btree (environment_id, name) WHERE (deleted_at IS NULL);
 
@@ -1417,6 +1480,9 @@ GRANT ALL ON FUNCTION lakelog.ms(p_time timestamp with time zone) TO lakelog_ser
 REVOKE ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.pipeline_run TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) FROM PUBLIC;
@@ -1465,6 +1531,10 @@ GRANT ALL ON FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) TO la
 
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.closed_partition TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.closed_topic TO lakelog_service;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.consumer_group TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.dead_letter TO lakelog_service;
@@ -1489,7 +1559,7 @@ GRANT SELECT ON TABLE lakelog.migration TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
 
-GRANT SELECT,INSERT ON TABLE lakelog.partition TO lakelog_service;
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.partition TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 
@@ -1503,7 +1573,7 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.segment TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.server TO lakelog_service;
 
-GRANT SELECT,INSERT ON TABLE lakelog.span TO lakelog_service;
+GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.span TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.staged TO lakelog_service;
 

@@ -105,14 +105,24 @@ class PostgresStaging:
         return [row["pid"] for row in await self._database.read(_SQL["staged_pids"], incarnation, write_id)]
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
-        # The function detects an earlier call, so a lost reply is reported as `Unavailable`.
-        row = (await self._database.read(_SQL["write_promote"], pid, write_id, list(attempts)))[0]
+        row = await self._promoted(pid, write_id, attempts)
         return Promoted(
             status=PromoteStatus(row["status"]),
             base=row["base"],
             count=row["count"] or 0,
             appended_at=row["appended_at"],
         )
+
+    async def _promoted(self, pid: int, write_id: str, attempts: Sequence[str]) -> asyncpg.Record:
+        for left in reversed(range(_TRIES)):
+            try:
+                # The function detects an earlier call, so a lost reply is reported as `Unavailable`.
+                return (await self._database.read(_SQL["write_promote"], pid, write_id, list(attempts)))[0]
+            except asyncpg.UndefinedTableError:
+                # Another roll began during the call, and the hot table was dropped. Nothing is done.
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     async def staged_writes(self, older_than: timedelta, *, limit: int = 1000) -> list[StagedWrite]:
         rows = await self._database.read(_SQL["staged_list"], older_than, limit)

@@ -127,18 +127,21 @@ select lakelog.offset_search($1, $2, null);
 -- offset_find_by_bytes: finds the lowest offset with at most this many bytes of batches after it
 select lakelog.offset_search($1, null, $2);
 
--- roll_begin: creates a new hot table for all partitions
+-- roll_begin: creates a new hot table
 select lakelog.roll_begin($1);
 
 -- roll_find_active: returns the newest roll, its size and when it was created
 select roll, pg_total_relation_size(format('lakelog.%I', 'hot_' || roll)) as bytes, created_at
 from lakelog.roll order by roll desc limit 1;
 
--- roll_list: lists hot tables that may be retired
-select roll from lakelog.roll where roll < (select max(roll) from lakelog.roll) order by roll;
+-- roll_list_retired: lists hot tables in which everything is retired
+select r.roll from lakelog.roll r where lakelog.roll_is_retired(r.roll, $1) order by r.roll;
 
 -- roll_drop: drops a hot table, and returns whether it did
 select lakelog.roll_drop($1, $2);
+
+-- partitions_remove: removes partitions that were deleted some time ago, oldest first, up to a limit
+select lakelog.partitions_remove($1, $2);
 
 -- heads_trim: deletes all head rows except the newest
 select lakelog.heads_trim();
@@ -173,6 +176,10 @@ select clock_timestamp();
 select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
        (select reset_val from pg_settings where name = 'synchronous_commit') as synchronous_commit,
        current_setting('synchronous_standby_names') as standbys, (select timeline_id from pg_control_checkpoint()) as timeline;
+
+-- lock_slots_read: returns how many locks all transactions can hold together
+select current_setting('max_locks_per_transaction')::integer
+    * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);
 
 -- partitions_announce: notifies listeners that partitions grew
 select pg_notify('lakelog_grown', $1);

@@ -1,0 +1,95 @@
+"""Rolls of a cell with many partitions, on PostgreSQL with its default number of lock slots."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lakelog.errors import ConfigurationError
+from lakelog.storage.postgres import migrate, open_store
+from lakelog.storage.store import Appended, HeadState
+from tests.contract.values import create_one, new_pids, plain
+from tests.kit.postgres import Cluster
+from tests.kit.size import Size
+
+
+@pytest.fixture(scope="module")
+def default_cluster() -> Iterator[Cluster]:
+    """A cluster with the default lock slots: 64 locks for each of 100 connections."""
+    with Cluster(settings={"max_connections": "100", "max_locks_per_transaction": "64"}) as cluster:
+        yield cluster
+
+
+@pytest.mark.timeout(300)
+async def test_a_roll_costs_the_same_for_any_number_of_partitions(default_cluster: Cluster, size: Size) -> None:
+    """90 % of the partitions are deleted. A roll takes less than 1 s, and publishers wait less than 100 ms for it."""
+    topics = size.pick(ci=2, full=10)
+    url = default_cluster.create_database()
+    await migrate(url)
+    store = await open_store(url)
+    try:
+        pid = await create_one(store)
+        for number in range(topics):
+            pids = new_pids(10_000)
+            await store.heads_create(pids, 0)
+            if number:
+                await store.heads_close(pids, HeadState.DELETED)
+        waits: list[float] = []
+        running = True
+
+        async def publish() -> None:
+            while running:
+                began = time.perf_counter()
+                (answer,) = await store.append([plain(pid, 1)])
+                waits.append(time.perf_counter() - began)
+                assert isinstance(answer, Appended)
+
+        publishing = asyncio.create_task(publish())
+        rolls: list[float] = []
+        for _ in range(3):
+            began = time.perf_counter()
+            await store.roll()
+            rolls.append(time.perf_counter() - began)
+            await asyncio.sleep(0.1)
+        running = False
+        await publishing
+        print(f"{topics * 10_000} partitions: roll {max(rolls):.3f} s, longest publish {max(waits):.3f} s")
+        assert min(rolls) < 1.0
+        assert sorted(waits)[-2] < 0.1 + 2 * sorted(waits)[len(waits) // 2]
+    finally:
+        await store.close()
+        default_cluster.drop_database(url)
+
+
+@pytest.mark.timeout(300)
+async def test_a_topic_with_ten_thousand_partitions_is_written_and_deleted(default_cluster: Cluster) -> None:
+    """One call that names all partitions takes a bounded number of locks at a time."""
+    url = default_cluster.create_database()
+    await migrate(url)
+    store = await open_store(url)
+    pids = new_pids(10_000)
+    try:
+        await store.heads_create(pids, 0)
+        appends = [plain(pid, 1) for pid in pids]
+        parts = [appends[start : start + 250] for start in range(0, len(appends), 250)]
+        answers = await asyncio.gather(*map(store.append, parts))
+        assert all(isinstance(answer, Appended) for each in answers for answer in each)
+        await store.epoch_raise(pids, 1)
+        removed = await store.log_start_raise([(pid, 1) for pid in pids])
+        assert [count for _, count in removed] == [1] * len(pids)
+        await store.heads_close(pids, HeadState.DELETED)
+        assert {head.state for head in await store.heads_read(pids)} == {HeadState.DELETED}
+    finally:
+        await store.close()
+        default_cluster.drop_database(url)
+
+
+async def test_a_server_with_too_few_lock_slots_is_refused_with_the_setting_to_change() -> None:
+    with Cluster(settings={"max_connections": "10", "max_locks_per_transaction": "10"}) as small:
+        url = small.create_database()
+        await migrate(url)
+        with pytest.raises(ConfigurationError, match="max_locks_per_transaction"):
+            await open_store(url)
