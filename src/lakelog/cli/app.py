@@ -12,7 +12,7 @@ import typer
 
 from lakelog.cli import dead, dev, fetch, groups, migrate, pipelines, publish, serve, tail, tokens, topics, worker
 from lakelog.cli.failures import Commands
-from lakelog.cli.output import print_json, print_line
+from lakelog.cli.output import print_line, print_result
 from lakelog.cli.target import JsonOption
 
 EPILOG = """
@@ -72,10 +72,7 @@ app.add_typer(pipelines.app, name="pipelines")
 @app.command()
 def version(json: JsonOption = False) -> None:
     """Show the version."""
-    if json:
-        print_json({"version": _version()})
-    else:
-        print_line(_version())
+    print_result(json, {"version": _version()}, _version())
 
 
 def _version() -> str:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
@@ -44,10 +45,11 @@ def dev(
     import asyncio
 
     # Fail before a database is created if the `server` extra is missing.
-    import lakelog.server
-    import lakelog.storage.postgres  # noqa: F401
+    import lakelog.server  # noqa: F401
     from lakelog.cli import local_postgres
+    from lakelog.cli.databases import with_catalog
     from lakelog.objectstore import check_shared
+    from lakelog.storage.postgres import migrate
 
     signal.signal(signal.SIGTERM, _terminate)
     folder = data.absolute()
@@ -58,7 +60,8 @@ def dev(
         known = urlsplit(env.get("LAKELOG_DATABASE_URL", "")).port
         chosen = _choose_port(port)
         with local_postgres.running(folder, port=known, say=say) as postgres:
-            token = asyncio.run(_prepare(postgres.url, None if no_auth else env.get("LAKELOG_TOKEN")))
+            asyncio.run(migrate(postgres.url))
+            token = with_catalog(postgres.url, partial(_token, None if no_auth else env.get("LAKELOG_TOKEN")))
             _serve(folder, postgres, chosen, None if no_auth else token)
             say("Stopping PostgreSQL …")
     say("Stopped. Run `lakelog dev` again to continue with the same data.")
@@ -97,19 +100,8 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
     run(opened, settings)
 
 
-async def _prepare(url: str, secret: str | None) -> str:
-    """Migrate the schema, and return the previous secret if its token is still valid, or a new one."""
-    from lakelog.storage.postgres import migrate, open_catalog
-
-    await migrate(url)
-    catalog = await open_catalog(url)
-    try:
-        return await _token(catalog, secret)
-    finally:
-        await catalog.close()
-
-
-async def _token(catalog: Catalog, secret: str | None) -> str:
+async def _token(secret: str | None, catalog: Catalog) -> str:
+    """Return the previous secret if its token is still valid, or a new one."""
     from lakelog.cli.tokens import new_token
     from lakelog.model.token import Right, hash_secret, new_secret
 

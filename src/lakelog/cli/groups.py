@@ -11,7 +11,7 @@ import typer
 from lakelog.cli import group_views
 from lakelog.cli.asking import YesOption, confirm
 from lakelog.cli.completing import complete_group, complete_topic
-from lakelog.cli.output import print_json, print_line, print_table, say
+from lakelog.cli.output import print_json, print_result, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 from lakelog.cli.units import parse_duration, parse_time, show_count
 from lakelog.model.kinds import Assignor, Order
@@ -162,10 +162,7 @@ def skip(
                 say(_readable(topic, planned))
                 confirm(f"S{_skip_summary(name, topic, planned, 'skip')[1:]}?")
         skipped = found.skip(name, partition=partition, offset=to, dry_run=dry_run)
-    if json:
-        print_json(skipped)
-    else:
-        print_line(_skip_summary(name, topic, skipped, "would skip" if dry_run else "skipped"))
+    print_result(json, skipped, _skip_summary(name, topic, skipped, "would skip" if dry_run else "skipped"))
 
 
 def _readable(topic: str, planned: Skipped) -> str:
@@ -216,10 +213,8 @@ def resume(
 
 def _print_switched(verb: str, name: str, topic: str | None, json: bool) -> None:
     """Print only what was requested, because a token that can change a group may not be allowed to read it."""
-    if json:
-        print_json({verb: name, "topic": topic})
-    else:
-        print_line(f"{verb} group {name}, {f'topic {topic}' if topic else 'all topics'}")
+    where = f"topic {topic}" if topic else "all topics"
+    print_result(json, {verb: name, "topic": topic}, f"{verb} group {name}, {where}")
 
 
 @app.command()
@@ -314,7 +309,4 @@ def delete(
             dead = show_count(found.dead_letters, "dead letter")
             confirm(f"Delete group {name}, its progress (lag {found.lag:,}) and {dead}, for good?")
         group.delete()
-    if json:
-        print_json({"deleted": name})
-    else:
-        print_line(f"deleted group {name}")
+    print_result(json, {"deleted": name}, f"deleted group {name}")

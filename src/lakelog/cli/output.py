@@ -31,6 +31,14 @@ def print_line(text: str) -> None:
     sys.stdout.flush()
 
 
+def print_result(json: bool, value: object, text: str) -> None:
+    """Print the value as JSON, or the line of text for people."""
+    if json:
+        print_json(value)
+    else:
+        print_line(text)
+
+
 def say(text: str) -> None:
     """Print a message that is not part of the result on stderr; on a terminal, wrap it between words."""
     if sys.stderr.isatty():

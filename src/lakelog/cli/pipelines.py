@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakelog.cli.completing import complete_topic
-from lakelog.cli.output import print_json, print_line, print_table, say
+from lakelog.cli.output import print_json, print_result, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, find_target, open_log
 from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_since, show_size
 
 if TYPE_CHECKING:
+    from lakelog.errors import LakelogError
     from lakelog.model.pipeline import PipelineRun
-    from lakelog.spark.pipelines.jobs import JobListener, SparkSessions, TierJob
+    from lakelog.spark.pipelines.jobs import SparkSessions, TierJob
     from lakelog.spark.pipelines.sweeping import SweepSummary
     from lakelog.spark.pipelines.tiering import TierSummary
     from lakelog.spark.session import ConnectionSettings
@@ -102,11 +104,7 @@ def plan_tier(
         left = {name: len(log.lake.unverified(name)) for name in topics}
         nothing = [] if found else [explained(log, TierSummary(topic=name)) for name in topics]
     if json:
-        ranges = [
-            {"topic": name, "partition": each.partition, "first": each.first, "end": each.end, "bytes": each.bytes}
-            for name, each in found
-        ]
-        print_json({"ranges": ranges, "unverified": left})
+        print_json({"ranges": [{"topic": name} | asdict(each) for name, each in found], "unverified": left})
         return
     print_table(
         ["topic", "partition", "first", "end", "messages", "stored"],
@@ -140,10 +138,7 @@ def run_sweep(
     connection = _connection(url, token)
     with stoppable():
         done = sweep(min_age=_age(min_age), dry_run=dry_run, url=connection.url, token=connection.token)
-    if json:
-        print_json({"dry_run": done.dry_run, **done.figures()})
-    else:
-        print_line(_swept_line(done))
+    print_result(json, {"dry_run": done.dry_run, **done.figures()}, _swept_line(done))
 
 
 @app.command()
@@ -211,7 +206,7 @@ def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob,
 
     try:
         with jobs.stoppable(), _Screen(json, job) as screen:
-            done = jobs.run_tier(connection, sessions, job, screen.report())
+            done = jobs.run_tier(connection, sessions, job, screen)
     except KeyboardInterrupt:
         say("Stopped. Tiered messages stay tiered. Run the command again to continue.")
         raise
@@ -222,7 +217,7 @@ def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob,
 
 
 class _Screen:
-    """Shows a progress bar on a terminal, and prints a line or a JSON object for each finished topic."""
+    """A `JobListener` with a progress bar on a terminal, and a line or a JSON object for each finished topic."""
 
     def __init__(self, json: bool, job: TierJob) -> None:
         self._json = json
@@ -235,26 +230,6 @@ class _Screen:
 
     def __exit__(self, *_: object) -> None:
         self._close()
-
-    def report(self) -> JobListener:
-        from lakelog.spark.pipelines.jobs import JobListener as Base
-
-        screen = self
-
-        class Shown(Base):
-            def begun(self, topic: str, plan: TierSummary) -> None:
-                screen.begun(topic, plan)
-
-            def progress(self, done: TierSummary) -> None:
-                screen.progress(done)
-
-            def ended(self, done: TierSummary) -> None:
-                screen.ended(done)
-
-            def passed(self, topic: str, error: Any) -> None:
-                say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
-
-        return Shown()
 
     def begun(self, topic: str, plan: TierSummary) -> None:
         if sys.stderr.isatty():
@@ -276,10 +251,11 @@ class _Screen:
         self._close()
         if self._job.every_seconds is not None and not done.segments:
             return
-        if self._json:
-            print_json({"topic": done.topic, "dry_run": done.dry_run, **done.figures()})
-        else:
-            print_line(_tiered_line(done, self._job))
+        figures = {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}
+        print_result(self._json, figures, _tiered_line(done, self._job))
+
+    def passed(self, topic: str, error: LakelogError) -> None:
+        say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
 
     def _close(self) -> None:
         if self._bar is not None:

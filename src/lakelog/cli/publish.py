@@ -14,7 +14,7 @@ import typer
 
 from lakelog.cli.completing import complete_topic
 from lakelog.cli.formats import Format
-from lakelog.cli.output import clean, print_json, print_line, say
+from lakelog.cli.output import clean, print_result, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 from lakelog.cli.units import parse_pairs, show_count
 from lakelog.errors import InvalidRequest, LakelogError, PartlyPublished
@@ -103,11 +103,9 @@ def _publish_value(topic: Any, value: str, given: _PublishOptions, idempotency_k
     if given.key_field is not None and given.key is None and message.key is None:
         raise typer.BadParameter("This option needs a JSON --value, but the value is text.", param_hint="--key-field")
     receipt = topic.publish(message.value, idempotency_key=idempotency_key, **_options(message, given))
-    if json:
-        print_json(receipt)
-    else:
-        again = ", where an earlier publish with that key had put it" * receipt.duplicate
-        print_line(f"published to partition {receipt.partition} at offset {receipt.offset} (id {receipt.id}){again}")
+    again = ", where an earlier publish with that key had put it" * receipt.duplicate
+    place = f"partition {receipt.partition} at offset {receipt.offset} (id {receipt.id})"
+    print_result(json, receipt, f"published to {place}{again}")
 
 
 def read_option(value: str, wanted: Format, key_field: str | None) -> Input:
@@ -225,18 +223,10 @@ class _Bulk:
         )
 
     def _report(self, progress: Progress) -> None:
-        if self._json:
-            print_json(
-                {
-                    "published": progress.count,
-                    "bad": self._bad,
-                    "seconds": round(progress.seconds, 3),
-                    "rate": round(progress.rate, 1),
-                }
-            )
-        else:
-            count = show_count(progress.count, "message")
-            print_line(f"published {count} in {progress.seconds:.1f} s ({progress.rate:,.0f}/s)")
+        seconds, rate = progress.seconds, progress.rate
+        summary = {"published": progress.count, "bad": self._bad, "seconds": round(seconds, 3), "rate": round(rate, 1)}
+        count = show_count(progress.count, "message")
+        print_result(self._json, summary, f"published {count} in {seconds:.1f} s ({rate:,.0f}/s)")
         if self._bad:
             say(f"lakelog: {show_count(self._bad, 'line')} skipped.")
             raise typer.Exit(1)

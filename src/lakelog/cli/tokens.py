@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakelog.cli.databases import DatabaseOption, find_database, with_catalog
-from lakelog.cli.output import print_fields, print_json, print_line, print_table, say
+from lakelog.cli.output import print_fields, print_json, print_result, print_table, say
 from lakelog.cli.target import JsonOption
 from lakelog.cli.units import parse_duration, show_age, show_since, show_time
 from lakelog.errors import NotFound
@@ -111,10 +112,7 @@ def revoke(
         raise NotFound(
             f"Token '{id}' does not exist in {project}/{environment}. `lakelog tokens list` shows all tokens."
         )
-    if json:
-        print_json({"revoked": id})
-    else:
-        print_line(f"revoked {id}")
+    print_result(json, {"revoked": id}, f"revoked {id}")
 
 
 def new_token(name: str, rights: frozenset[Right], now: datetime, expires_at: datetime | None) -> Token:
@@ -141,10 +139,4 @@ def expires_in(token: Token) -> str:
 
 
 def _shape(token: Token) -> dict[str, object]:
-    return {
-        "id": token.id,
-        "name": token.name,
-        "rights": _rights(token).split(","),
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-    }
+    return asdict(token) | {"rights": _rights(token).split(",")}

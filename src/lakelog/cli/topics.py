@@ -8,7 +8,7 @@ import typer
 
 from lakelog.cli.asking import YesOption, confirm
 from lakelog.cli.completing import complete_topic
-from lakelog.cli.output import print_fields, print_json, print_line, print_table
+from lakelog.cli.output import print_fields, print_json, print_line, print_result, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 from lakelog.cli.units import (
     parse_duration,
@@ -72,12 +72,9 @@ def create(
             metadata=pairs,
             if_missing=if_missing,
         )
-    if json:
-        print_json(shape(info))
-    else:
-        # The response does not say whether the topic is new.
-        verb = "" if if_missing else "created "
-        print_line(f"{verb}topic {info.name} with {show_count(info.partitions, 'partition')}")
+    # The response does not say whether the topic is new.
+    verb = "" if if_missing else "created "
+    print_result(json, _shape(info), f"{verb}topic {info.name} with {show_count(info.partitions, 'partition')}")
 
 
 @app.command("list")
@@ -86,7 +83,7 @@ def list_topics(url: UrlOption = None, token: TokenOption = None, json: JsonOpti
     with open_log(url, token) as log:
         topics = list(log.topics())
     if json:
-        print_json({"topics": [shape(topic) for topic in topics]})
+        print_json({"topics": [_shape(info) for info in topics]})
         return
     print_table(
         ["name", "partitions", "retention", "tags", "age"],
@@ -104,7 +101,7 @@ def describe(name: NameArgument, url: UrlOption = None, token: TokenOption = Non
     with open_log(url, token) as log:
         info = log.topic(name).describe()
     if json:
-        print_json(shape(info))
+        print_json(_shape(info))
         return
     _print_settings(info)
     print_line("")
@@ -148,7 +145,7 @@ def alter(
     with open_log(url, token) as log:
         info = log.topic(name).alter(**given)
     if json:
-        print_json(shape(info))
+        print_json(_shape(info))
     else:
         _print_settings(info)
 
@@ -167,10 +164,7 @@ def delete(
         if not yes:
             confirm(f"Delete topic {name} with {_count(topic.describe())}? This cannot be undone.")
         topic.delete()
-    if json:
-        print_json({"deleted": name})
-    else:
-        print_line(f"deleted topic {name}")
+    print_result(json, {"deleted": name}, f"deleted topic {name}")
 
 
 @app.command()
@@ -190,43 +184,15 @@ def purge(
         if not yes:
             confirm(f"Remove {_count(topic.describe())} from topic {name}? This cannot be undone.")
         purged = topic.purge()
-    if json:
-        print_json({"removed": purged.removed, "partitions": [_partition(one) for one in purged.partitions]})
-    else:
-        print_line(f"removed {show_count(purged.removed, 'message')} of topic {name}")
+    print_result(json, purged, f"removed {show_count(purged.removed, 'message')} of topic {name}")
 
 
-def shape(info: TopicInfo) -> dict[str, object]:
-    """Return a topic with the fields of the HTTP API, and its partitions if they are known."""
-    described: dict[str, object] = {
-        "name": info.name,
-        "incarnation": info.incarnation,
-        "partitions": info.partitions,
-        "epoch": info.epoch,
-        "retention": {
-            "max_age_ms": info.retention.max_age and _ms(info.retention.max_age),
-            "max_count": info.retention.max_count,
-            "max_bytes": info.retention.max_bytes,
-        },
-        "key_field": info.key_field,
-        "idempotency_memory_ms": _ms(info.idempotency_memory),
-        "tags": info.tags,
-        "metadata": dict(info.metadata),
-        "created_at": info.created_at,
-    }
-    if info.partition_list:
-        described["partition_list"] = [_partition(one) for one in info.partition_list]
-    return described
+def _shape(info: TopicInfo) -> dict[str, object]:
+    """Return a topic as the HTTP API shows it, with all limits of its retention."""
+    from msgspec import structs, to_builtins
 
-
-def _partition(info: PartitionInfo) -> dict[str, object]:
-    return {
-        "partition": info.partition,
-        "log_start": info.log_start,
-        "high_watermark": info.high_watermark,
-        "bytes": info.bytes,
-        "appended_at": info.appended_at,
-    }
+    shown: dict[str, object] = to_builtins(info)
+    return shown | {"retention": structs.asdict(info.limits)}
 
 
 def _print_settings(info: TopicInfo) -> None:
@@ -281,7 +247,3 @@ def _age(text: str | None) -> timedelta | None:
 
 def _size(text: str | None) -> int | None:
     return parse_size(text) if text else None
-
-
-def _ms(duration: timedelta) -> int:
-    return round(duration.total_seconds() * 1000)

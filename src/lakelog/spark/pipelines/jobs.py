@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
 from lakelog.model.lake import TierOptions
@@ -100,8 +100,8 @@ class SparkSessions:
             self.spark.stop()
 
 
-class JobListener:
-    """Receives the progress of a job. This base class ignores it."""
+class JobListener(Protocol):
+    """Receives the progress of a job."""
 
     def begun(self, topic: str, plan: TierSummary) -> None:
         """Called when there is work to do."""

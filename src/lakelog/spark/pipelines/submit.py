@@ -19,6 +19,12 @@ from lakelog.spark.session import ConnectionSettings, connection_to
 
 
 class _PrintedProgress(JobListener):
+    def begun(self, topic: str, plan: TierSummary) -> None:
+        """Do nothing: a line is printed when a topic is finished."""
+
+    def progress(self, done: TierSummary) -> None:
+        """Do nothing, as in `begun`."""
+
     def ended(self, done: TierSummary) -> None:
         _print({"topic": done.topic, "dry_run": done.dry_run, **done.figures()})
 
