@@ -125,13 +125,7 @@ def tier(
     plan = log.lake.plan(topic)
     if plan.store is None:
         raise no_store()
-    place = ReadTarget(
-        connection=connection,
-        topic=topic,
-        incarnation=plan.incarnation,
-        store=plan.store,
-        store_options=store_options(spark),
-    )
+    place = ReadTarget.of(connection, plan, store_options(spark))
     with recorded(log, PIPELINE, topic) as recorder:
         return _TierRun(spark, log, place, plan.environment_id, recorder, on_progress or _ignore).run(
             wish, {each.partition: each.high_watermark for each in plan.partitions}

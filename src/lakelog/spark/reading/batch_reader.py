@@ -30,23 +30,18 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[Any]:
         wish = self._wish
         if wish.pinned is not None:
-            place = self._place(wish.pinned.incarnation, None)
+            place = ReadTarget(
+                connection=self._connection,
+                topic=wish.topic,
+                incarnation=wish.pinned.incarnation,
+                store_options=wish.store,
+            )
             return split_partitions(place, ranges_in(wish.pinned.ranges))
         with announced(self._connection):
             plan = client(self._connection).lake.plan(wish.topic, wish.wish)
         require_whole(plan, wish.wish.starts, wish.wish.ends)
-        place = self._place(plan.incarnation, plan.store)
-        return split_partitions(place, ranges_of(plan))
+        return split_partitions(ReadTarget.of(self._connection, plan, wish.store), ranges_of(plan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with short_errors():
             yield from read_split(partition)
-
-    def _place(self, incarnation: int, store: str | None) -> ReadTarget:
-        return ReadTarget(
-            connection=self._connection,
-            topic=self._wish.topic,
-            incarnation=incarnation,
-            store=store,
-            store_options=self._wish.store,
-        )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
-from lakelog.model.lake import PlanOptions
+from lakelog.model.lake import Plan, PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments import opened
 from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
@@ -30,6 +30,16 @@ class ReadTarget:
     store: str | None = None
     # It contains credentials, so printing a task must not print it.
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, connection: ConnectionSettings, plan: Plan, store_options: Mapping[str, str]) -> ReadTarget:
+        return cls(
+            connection=connection,
+            topic=plan.topic,
+            incarnation=plan.incarnation,
+            store=plan.store,
+            store_options=store_options,
+        )
 
 
 _stores: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from lakelog.errors import InvalidRequest
 from lakelog.model.lake import PlanOptions
 from lakelog.spark.options import PINNED, READ_OPTIONS, known_options, topic_of
@@ -28,14 +30,11 @@ class ResolvedRanges:
     ranges: Ranges
 
     def text(self) -> str:
-        ranges = {str(partition): list(pair) for partition, pair in self.ranges.items()}
-        return json.dumps({"incarnation": self.incarnation, "ranges": ranges})
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def of(cls, text: str) -> ResolvedRanges:
-        found = json.loads(text)
-        ranges = {int(partition): (first, end) for partition, (first, end) in found["ranges"].items()}
-        return cls(incarnation=found["incarnation"], ranges=ranges)
+        return msgspec.json.decode(text, type=cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

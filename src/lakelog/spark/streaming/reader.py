@@ -101,18 +101,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wish = PlanOptions(starts=until.begin, ends=until.end, incarnation=until.incarnation)
         plan = self._log.lake.plan(self._wish.topic, wish)
         require_whole(plan, until.begin, until.end)
-        place = ReadTarget(
-            connection=self._connection,
-            topic=self._wish.topic,
-            incarnation=plan.incarnation,
-            store=plan.store,
-            store_options=self._wish.store,
-        )
         failpoints.hit("spark.after_planning")
         # A partition that was added later is read by the next micro-batch.
-        return split_partitions(
-            place, [read_range for read_range in ranges_of(plan) if read_range.partition in until.end]
-        )
+        wanted = [read_range for read_range in ranges_of(plan) if read_range.partition in until.end]
+        return split_partitions(ReadTarget.of(self._connection, plan, self._wish.store), wanted)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._wish.max_messages is None else ReadMaxRows(self._wish.max_messages)

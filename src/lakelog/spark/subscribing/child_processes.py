@@ -16,7 +16,6 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from lakelog.errors import ConfigurationError
 from lakelog.spark.subscribing.handling import (
@@ -26,6 +25,7 @@ from lakelog.spark.subscribing.handling import (
     HandlerOutcome,
     HandlerTask,
     PickledHandler,
+    SlotResult,
     outcome_of,
     serve_and_end,
 )
@@ -133,15 +133,6 @@ class ChildPool:
 
 
 child_pool = ChildPool()
-
-
-@dataclass(slots=True)
-class SlotResult:
-    """The outcomes of a slot's messages, in their order."""
-
-    outcomes: list[HandlerOutcome] = field(default_factory=list)
-    crashed: int = 0
-    timed_out: int = 0
 
 
 class _Slot:

@@ -18,18 +18,8 @@ from lakelog.client import processes
 from lakelog.client.worker.leased_message import clipped
 from lakelog.errors import ConfigurationError, first_line
 from lakelog.spark.subscribing import child_processes
-from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, PickledHandler
-from lakelog.spark.subscribing.rounds import (
-    Rows,
-    SlotReport,
-    SparkRound,
-    outcomes_of,
-    read_report,
-    report_of,
-    slots_of,
-    tasks_of,
-    work_of,
-)
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, PickledHandler, SlotResult
+from lakelog.spark.subscribing.rounds import Rows, SparkRound, slots_of, tasks_of, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +29,7 @@ log = processes.log
 _WORK = pa.schema([pa.field("slot", pa.int32()), pa.field("work", pa.binary())])
 _REPORT = "slot int, report binary"
 _TOLD = 500
+_decode = msgspec.msgpack.Decoder(SlotResult).decode
 _LOSSES = ("exited unexpectedly", "ExecutorLostFailure")
 
 
@@ -50,10 +41,10 @@ class RoundOutcome:
     crashed: int = 0
     timed_out: int = 0
 
-    def add(self, rows: Rows, report: SlotReport) -> None:
-        self.outcomes.update(zip(rows.tolist(), outcomes_of(report), strict=True))
-        self.crashed += report.crashed
-        self.timed_out += report.timed_out
+    def add(self, rows: Rows, result: SlotResult) -> None:
+        self.outcomes.update(zip(rows.tolist(), result.outcomes, strict=True))
+        self.crashed += result.crashed
+        self.timed_out += result.timed_out
 
 
 class RoundExecutor:
@@ -73,17 +64,17 @@ class RoundExecutor:
     def _run(self, found: SparkRound, rows: Rows, executed: RoundOutcome) -> None:
         slots = [rows[slot] for slot in slots_of(found.chains()[rows], self._slots)]
         try:
-            reports = self._job([work_of(found, slot) for slot in slots])
+            results = self._job([work_of(found, slot) for slot in slots])
         except Exception as error:
             if not is_loss(error) or not self._works():
                 raise
             log.warning("a round of %d messages failed, and will run in parts: %s", len(rows), first_line(error, _TOLD))
             self._run_parts(found, rows, executed, error)
             return
-        for slot, report in zip(slots, reports, strict=True):
-            if report.unusable is not None:
-                raise ConfigurationError(report.unusable)
-            executed.add(slot, report)
+        for slot, result in zip(slots, results, strict=True):
+            if result.unusable is not None:
+                raise ConfigurationError(result.unusable)
+            executed.add(slot, result)
 
     def _run_parts(self, found: SparkRound, rows: Rows, executed: RoundOutcome, error: Exception) -> None:
         if len(rows) == 1:
@@ -106,12 +97,12 @@ class RoundExecutor:
             if left:
                 self._run(found, np.array(left, np.int64), executed)
 
-    def _job(self, works: Sequence[bytes]) -> list[SlotReport]:
+    def _job(self, works: Sequence[bytes]) -> list[SlotResult]:
         # One chunk per slot: Spark makes each chunk a partition, or spreads the rows evenly over the cores.
         rows = [{"slot": slot, "work": work} for slot, work in enumerate(works)]
         table = pa.Table.from_batches([pa.RecordBatch.from_pylist([row], schema=_WORK) for row in rows])
         done = self._spark.createDataFrame(table).mapInArrow(runner(self._pickled), _REPORT).collect()
-        reports = {row["slot"]: read_report(bytes(row["report"])) for row in done}
+        reports = {row["slot"]: _decode(bytes(row["report"])) for row in done}
         return [reports[slot] for slot in range(len(works))]
 
     def _works(self) -> bool:
@@ -148,9 +139,9 @@ def runner(pickled: PickledHandler) -> Callable[[Iterator[pa.RecordBatch]], Iter
             return
         try:
             results = child_processes.run_slots([tasks_of(row["work"]) for row in rows], pickled)
-            reports = [report_of(each.outcomes, each.crashed, each.timed_out) for each in results]
         except ConfigurationError as error:
-            reports = [msgspec.msgpack.encode(SlotReport(unusable=error.detail))] * len(rows)
+            results = [SlotResult(unusable=error.detail)] * len(rows)
+        reports = [msgspec.msgpack.encode(result) for result in results]
         columns = [pa.array([row["slot"] for row in rows], pa.int32()), pa.array(reports, pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, names=["slot", "report"])
 

@@ -59,6 +59,16 @@ class HandlerOutcome(NamedTuple):
     traceback: str | None = None
 
 
+class SlotResult(msgspec.Struct):
+    """The outcomes of the messages of a slot, in their order. It travels from the executor to the driver."""
+
+    outcomes: list[HandlerOutcome] = []
+    crashed: int = 0
+    timed_out: int = 0
+    unusable: str | None = None
+    """Why the handler cannot be loaded on the executor; then there are no outcomes."""
+
+
 class HandlerTask(NamedTuple):
     """A message to run. Messages of one chain run in order, and not after one that failed."""
 

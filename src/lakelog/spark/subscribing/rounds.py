@@ -32,13 +32,6 @@ _EXTRA = (
     pa.field("chain", pa.int64()),
 )
 _SCHEMA = pa.schema([*FETCH, *_EXTRA])
-_VERBS: dict[ChildEvent, Verb] = {
-    ChildEvent.ACK: Verb.ACK,
-    ChildEvent.NACK: Verb.NACK,
-    ChildEvent.FAIL: Verb.FAIL,
-    ChildEvent.DISCARD: Verb.DISCARD,
-    ChildEvent.RELEASE: Verb.RELEASE,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +81,6 @@ class SlotWork(msgspec.Struct, frozen=True):
     topic: str
     incarnation: int
     columns: bytes
-
-
-class SlotReport(msgspec.Struct, frozen=True):
-    """The outcomes of a slot: an event for each message, and details where there are any."""
-
-    events: bytes = b""
-    more: dict[int, tuple[str, int | None, str | None]] = {}
-    crashed: int = 0
-    timed_out: int = 0
-    unusable: str | None = None
 
 
 def round_of(topic: str, taken: Sequence[Consumed], order: Order) -> SparkRound:
@@ -161,22 +144,6 @@ def tasks_of(work: bytes) -> list[HandlerTask]:
     return [HandlerTask(*each) for each in zip(messages, *numbers, strict=True)]
 
 
-def report_of(outcomes: Sequence[HandlerOutcome], crashed: int, timed_out: int) -> bytes:
-    more = {number: each[1:] for number, each in enumerate(outcomes) if each[1:] != ("", None, None)}
-    event = bytes(each.event for each in outcomes)
-    return msgspec.msgpack.encode(SlotReport(event, more, crashed, timed_out))
-
-
-def read_report(report: bytes) -> SlotReport:
-    return msgspec.msgpack.decode(report, type=SlotReport)
-
-
-def outcomes_of(report: SlotReport) -> list[HandlerOutcome]:
-    return [
-        HandlerOutcome(ChildEvent(event), *report.more.get(number, ())) for number, event in enumerate(report.events)
-    ]
-
-
 def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> RoundAnswers:
     """Return the answers for the rows, in an order that the server accepts: messages of a key by offset."""
     leases, offsets = found.batch.column("lease").to_pylist(), found.batch.column("offset").to_pylist()
@@ -206,7 +173,7 @@ def answers_of(found: SparkRound, outcomes: Mapping[int, HandlerOutcome]) -> Rou
 def _answer(found: SparkRound, lease: int, outcome: HandlerOutcome, offsets: Sequence[int]) -> LeaseAnswer:
     partition, token = found.leases[lease]
     return LeaseAnswer(
-        verb=_VERBS[outcome.event],
+        verb=Verb[outcome.event.name],
         partition=partition,
         token=token,
         offsets=tuple(sorted(offsets)),

@@ -19,8 +19,8 @@ from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.errors import ConfigurationError, InvalidRequest
 from lakelog.spark.subscribing import child_processes
-from lakelog.spark.subscribing.child_processes import SlotResult, run_slots
-from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, HandlerTask, pickled_handler
+from lakelog.spark.subscribing.child_processes import run_slots
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, HandlerTask, SlotResult, pickled_handler
 
 
 @pytest.fixture(autouse=True)

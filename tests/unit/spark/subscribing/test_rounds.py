@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,13 +19,10 @@ from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.model.group import Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.spark.subscribing.executor import halves
-from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome
+from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, SlotResult
 from lakelog.spark.subscribing.rounds import (
     SparkRound,
     answers_of,
-    outcomes_of,
-    read_report,
-    report_of,
     round_of,
     slots_of,
     tasks_of,
@@ -133,8 +131,9 @@ def test_a_report_is_read_as_it_was_written() -> None:
         HandlerOutcome(ChildEvent.FAIL, "bad"),
     ]
     outcomes += [HandlerOutcome(ChildEvent.NACK, "", 0), HandlerOutcome(ChildEvent.NACK, "no", None, "in pay")]
-    report = read_report(report_of(outcomes, 1, 2))
-    assert outcomes_of(report) == outcomes and (report.crashed, report.timed_out) == (1, 2)
+    sent = msgspec.msgpack.encode(SlotResult(outcomes=outcomes, crashed=1, timed_out=2))
+    result = msgspec.msgpack.decode(sent, type=SlotResult)
+    assert result.outcomes == outcomes and (result.crashed, result.timed_out) == (1, 2)
 
 
 def test_answers_are_accepted_whatever_became_of_the_messages(log: Lakelog) -> None:
