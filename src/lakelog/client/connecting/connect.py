@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakelog.client.connecting.target import Target, find_target
 from lakelog.client.connecting.urls import servers_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lakelog.client._async.transport import AsyncTransport
     from lakelog.client._sync.lakelog import Lakelog
     from lakelog.client._sync.transport import Transport
-    from lakelog.client.embedding.engine import EmbeddedSettings
     from lakelog.client.embedding.portal import EngineHost
 
 _STORE = "LAKELOG_OBJECT_STORE"
@@ -36,22 +35,90 @@ _DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClientArguments:
-    """The settings from the arguments and the environment."""
+    """The arguments of `connect` and `connect_async` that say where the messages are."""
 
-    found: Target
-    project: str
-    environment: str
+    url: str | None = None
+    token: str | None = None
+    project: str = _DEFAULT
+    environment: str = _DEFAULT
+    allow_not_durable: bool = False
+    cells: Mapping[str, str] | None = None
+    object_store: str | None = None
 
-    def for_keeper(self, settings: EmbeddedSettings | None = None) -> dict[str, Any]:
-        """Return what the keeper process of a worker needs."""
-        return {
-            "url": self.found.url,
-            "token": self.found.token,
-            "project": self.project,
-            "environment": self.environment,
-            "cells": dict(settings.cells) if settings else {},
-            "allow_not_durable": settings.allow_not_durable if settings else False,
+    def target(self) -> Target:
+        """Return the server or database, from the arguments and the environment."""
+        for name, given in (("url", self.url), ("token", self.token)):
+            if given is not None:
+                check_text(name, given)
+        check_name("project", self.project)
+        check_name("environment", self.environment)
+        found = find_target(self.url, self.token)
+        if found.notice:
+            log.info("%s", found.notice)
+        if found.is_http and (self.project, self.environment) != (_DEFAULT, _DEFAULT):
+            raise InvalidRequest("Over HTTP the token says which project and environment are meant; leave them out.")
+        _check(found)
+        return found
+
+    def host(self, url: str, own_thread: bool) -> EngineHost:
+        """Return the host of an engine over this database."""
+        from lakelog.client.embedding.engine import EmbeddedSettings
+        from lakelog.client.embedding.portal import EngineHost
+
+        settings = EmbeddedSettings(
+            url=url,
+            cells=check_texts("cells", self.cells or {}),
+            allow_not_durable=self.allow_not_durable,
+            object_store=check_text("object_store", self.object_store or os.environ.get(_STORE, "")) or None,
+        )
+        return EngineHost(settings, self.project, self.environment, own_thread=own_thread)
+
+
+class _Connection:
+    """Makes the parts of a client: over HTTP, or with an engine in this process."""
+
+    def __init__(self, arguments: _ClientArguments, *, own_thread: bool) -> None:
+        self.target = arguments.target()
+        self._arguments = arguments
+        self._host = None if self.target.is_http else arguments.host(self.target.url, own_thread)
+
+    @property
+    def is_http(self) -> bool:
+        return self._host is None
+
+    def transport(self) -> Transport:
+        return _transport(self.target, self._host)
+
+    def async_transport(self) -> AsyncTransport:
+        if self._host is None:
+            from lakelog.client._async.http import AsyncHttpTransport
+
+            return AsyncHttpTransport(servers_of(self.target.url), self.target.token, self.target)
+        from lakelog.client._async.embedded import AsyncEmbeddedTransport
+
+        return AsyncEmbeddedTransport(self._host)
+
+    def keeper(self, _: AsyncTransport) -> LeaseKeeper:
+        """Return the keeper of a worker's leases: a thread for an engine in memory, else a process of its own."""
+        if self._host is not None and self.target.url.startswith("memory:"):
+            groups = self.transport().groups
+
+            def send(
+                holder: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float
+            ) -> list[Answered | LakelogError]:
+                return groups.answer(holder.topic, holder.group, holder.owner, answers, seconds)
+
+            return ThreadLeaseKeeper(send)
+        given = self._arguments
+        settings = {
+            "url": self.target.url,
+            "token": self.target.token,
+            "project": given.project,
+            "environment": given.environment,
+            "cells": dict(given.cells or {}),
+            "allow_not_durable": given.allow_not_durable,
         }
+        return ProcessLeaseKeeper(settings)
 
 
 def connect(
@@ -93,37 +160,18 @@ def connect(
     """
     from lakelog.client._sync.lakelog import Lakelog
 
-    target = _target(url, token, project, environment)
-    found = target.found
-    if found.is_http:
-        from lakelog.client._sync.http import HttpTransport
-
-        servers = servers_of(found.url)
-        worker_settings = WorkerSettings(
-            transport=lambda: _async_http(found),
-            keeper=lambda _: ProcessLeaseKeeper(target.for_keeper()),
-            owns_transport=True,
-        )
-        return Lakelog(HttpTransport(servers, found.token, found), policy_of(timeout), worker_settings, found.place)
-
-    from lakelog.client._sync.embedded import EmbeddedTransport
-    from lakelog.client.embedding.engine import EmbeddedSettings
-    from lakelog.client.embedding.portal import EngineHost
-
-    settings = EmbeddedSettings(
-        url=found.url,
-        cells=check_texts("cells", cells or {}),
+    arguments = _ClientArguments(
+        url=url,
+        token=token,
+        project=project,
+        environment=environment,
         allow_not_durable=allow_not_durable,
-        object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
+        cells=cells,
+        object_store=object_store,
     )
-    host = EngineHost(settings, project, environment, own_thread=True)
-    embedded = EmbeddedTransport(host)
-    worker_settings = WorkerSettings(
-        transport=lambda: _async_embedded(host),
-        keeper=_embedded_keeper(host, target.for_keeper(settings)),
-        owns_transport=False,
-    )
-    return Lakelog(embedded, policy_of(timeout), worker_settings, found.place)
+    found = _Connection(arguments, own_thread=True)
+    workers = WorkerSettings(transport=found.async_transport, keeper=found.keeper, owns_transport=found.is_http)
+    return Lakelog(found.transport(), policy_of(timeout), workers, found.target.place)
 
 
 def connect_async(
@@ -161,100 +209,39 @@ def connect_async(
     """
     from lakelog.client._async.lakelog import AsyncLakelog
 
-    target = _target(url, token, project, environment)
+    arguments = _ClientArguments(
+        url=url,
+        token=token,
+        project=project,
+        environment=environment,
+        allow_not_durable=allow_not_durable,
+        cells=cells,
+        object_store=object_store,
+    )
+    found = _Connection(arguments, own_thread=False)
     # Arrow takes a third of a second to load. Loading it with the first message would block the event loop.
     import_module("lakelog.client.reading.decoding")
     import_module("lakelog.client.publishing.columns")
-    found = target.found
-    if found.is_http:
-        transport = _async_http(found)
-        worker_settings = WorkerSettings(
-            transport=lambda: transport,
-            keeper=lambda _: ProcessLeaseKeeper(target.for_keeper()),
-            owns_transport=False,
-        )
-        return AsyncLakelog(transport, policy_of(timeout), worker_settings, found.place)
-
-    from lakelog.client._async.embedded import AsyncEmbeddedTransport
-    from lakelog.client.embedding.engine import EmbeddedSettings
-    from lakelog.client.embedding.portal import EngineHost
-
-    settings = EmbeddedSettings(
-        url=found.url,
-        cells=check_texts("cells", cells or {}),
-        allow_not_durable=allow_not_durable,
-        object_store=check_text("object_store", object_store or os.environ.get(_STORE, "")) or None,
-    )
-    host = EngineHost(settings, project, environment, own_thread=False)
-    embedded = AsyncEmbeddedTransport(host)
-    worker_settings = WorkerSettings(
-        transport=lambda: embedded,
-        keeper=_embedded_keeper(host, target.for_keeper(settings)),
-        owns_transport=False,
-    )
-    return AsyncLakelog(embedded, policy_of(timeout), worker_settings, found.place)
-
-
-def _async_http(target: Target) -> AsyncTransport:
-    from lakelog.client._async.http import AsyncHttpTransport
-
-    return AsyncHttpTransport(servers_of(target.url), target.token, target)
-
-
-def _async_embedded(host: EngineHost) -> AsyncTransport:
-    """Return a transport for workers of a sync client; the client closes the engine."""
-    from lakelog.client._async.embedded import AsyncEmbeddedTransport
-
-    return AsyncEmbeddedTransport(host)
-
-
-def _embedded_keeper(host: EngineHost, settings: Mapping[str, Any]) -> Callable[[AsyncTransport], LeaseKeeper]:
-    """Return the keeper: a thread for an engine in memory; over PostgreSQL, a process with an engine of its own."""
-
-    def make(_: AsyncTransport) -> LeaseKeeper:
-        if not settings["url"].startswith("memory:"):
-            return ProcessLeaseKeeper(settings)
-        from lakelog.client._sync.embedded import EmbeddedTransport
-
-        groups = EmbeddedTransport(host).groups
-
-        def send(source: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
-            return groups.answer(source.topic, source.group, source.owner, answers, seconds)
-
-        return ThreadLeaseKeeper(send)
-
-    return make
+    transport = found.async_transport()
+    workers = WorkerSettings(transport=lambda: transport, keeper=found.keeper, owns_transport=False)
+    return AsyncLakelog(transport, policy_of(timeout), workers, found.target.place)
 
 
 def transport_to(target: Target) -> Transport:
     """Return a transport to the target, for a caller that runs no workers and makes its own client."""
     _check(target)
-    if target.is_http:
+    host = None if target.is_http else _ClientArguments().host(target.url, own_thread=True)
+    return _transport(target, host)
+
+
+def _transport(target: Target, host: EngineHost | None) -> Transport:
+    if host is None:
         from lakelog.client._sync.http import HttpTransport
 
         return HttpTransport(servers_of(target.url), target.token, target)
-
     from lakelog.client._sync.embedded import EmbeddedTransport
-    from lakelog.client.embedding.engine import EmbeddedSettings
-    from lakelog.client.embedding.portal import EngineHost
 
-    settings = EmbeddedSettings(url=target.url, object_store=os.environ.get(_STORE))
-    return EmbeddedTransport(EngineHost(settings, _DEFAULT, _DEFAULT, own_thread=True))
-
-
-def _target(url: str | None, token: str | None, project: str, environment: str) -> _ClientArguments:
-    for name, given in (("url", url), ("token", token)):
-        if given is not None:
-            check_text(name, given)
-    check_name("project", project)
-    check_name("environment", environment)
-    found = find_target(url, token)
-    if found.notice:
-        log.info("%s", found.notice)
-    if found.is_http and (project, environment) != (_DEFAULT, _DEFAULT):
-        raise InvalidRequest("Over HTTP the token says which project and environment are meant; leave them out.")
-    _check(found)
-    return _ClientArguments(found=found, project=project, environment=environment)
+    return EmbeddedTransport(host)
 
 
 def _check(target: Target) -> None:
