@@ -112,11 +112,9 @@ class AsyncLake:
             topic: The name of the topic.
             segments: The segments.
         """
-        found: list[Registered] = []
-        for page in _pages(segments):
-            request = SegmentsRequest(topic=topic, segments=page)
-            found += (await self._calls.call(operations.REGISTER_SEGMENTS, request)).results
-        return found
+        requests = [SegmentsRequest(topic=topic, segments=page) for page in _pages(segments)]
+        pages = [await self._calls.call(operations.REGISTER_SEGMENTS, request) for request in requests]
+        return [result for page in pages for result in page.results]
 
     async def verified(self, topic: str, segments: Sequence[Segment]) -> list[bool]:
         """Mark segments as verified, so that readers use them. Return whether each one is registered.
@@ -125,11 +123,9 @@ class AsyncLake:
             topic: The name of the topic.
             segments: The segments whose files were read again and are what was written.
         """
-        found: list[bool] = []
-        for page in _pages(segments):
-            request = SegmentsRequest(topic=topic, segments=page)
-            found += (await self._calls.call(operations.VERIFIED_SEGMENTS, request)).results
-        return found
+        requests = [SegmentsRequest(topic=topic, segments=page) for page in _pages(segments)]
+        pages = [await self._calls.call(operations.VERIFIED_SEGMENTS, request) for request in requests]
+        return [result for page in pages for result in page.results]
 
     async def unregister(self, topic: str, segments: Sequence[Segment]) -> list[bool]:
         """Unregister segments that are not verified. Return whether each one is not registered any more.
@@ -138,11 +134,9 @@ class AsyncLake:
             topic: The name of the topic.
             segments: The segments.
         """
-        found: list[bool] = []
-        for page in _pages(segments):
-            request = SegmentsRequest(topic=topic, segments=page)
-            found += (await self._calls.call(operations.UNREGISTER_SEGMENTS, request)).results
-        return found
+        requests = [SegmentsRequest(topic=topic, segments=page) for page in _pages(segments)]
+        pages = [await self._calls.call(operations.UNREGISTER_SEGMENTS, request) for request in requests]
+        return [result for page in pages for result in page.results]
 
     async def unverified(self, topic: str) -> list[Segment]:
         """Return the segments that are registered and not verified: the process that wrote them may have died.

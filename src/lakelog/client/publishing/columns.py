@@ -29,6 +29,8 @@ from lakelog.model.message import Message
 from lakelog.model.topic_info import TopicInfo
 
 _NO_PARTITION = -1
+SENT = frozenset({*PUBLIC, "partition"} - {"idempotency_key"})
+"""The columns that callers may send."""
 
 Partitions = npt.NDArray[np.int32]
 
@@ -144,7 +146,7 @@ class PartitionBatch:
 def parts_of(rows: PublishRows, topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
     """Return one encoded part per partition. Each keeps the order of the whole."""
     batch = rows.batch
-    partitions = _partitions(rows, topic.partitions, partitioner)
+    partitions = choose_partitions(rows, topic.partitions, partitioner)
     lowest, highest = int(partitions.min()), int(partitions.max())
     if lowest == highest:
         return [_part(lowest, topic.epoch, rows, None)]
@@ -191,11 +193,10 @@ def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[PublishRows]:
             f"publish_columns takes a pyarrow.Table or RecordBatch, not {type(table).__name__}. "
             "Convert it with pyarrow.Table.from_pylist or from_pandas, or publish values with publish_many."
         )
-    allowed = {*PUBLIC, "partition"} - {"idempotency_key"}
-    unknown = [name for name in table.schema.names if name not in allowed]
+    unknown = [name for name in table.schema.names if name not in SENT]
     if unknown:
         raise InvalidBatch(
-            f"Column {unknown[0]!r} cannot be published; send {', '.join(sorted(allowed))}. "
+            f"Column {unknown[0]!r} cannot be published; send {', '.join(sorted(SENT))}. "
             "Idempotency keys go with `publish_many`.",
             column=unknown[0],
         )
@@ -213,19 +214,25 @@ def _fitting(part: pa.Table) -> Iterator[PublishRows]:
         yield from _fitting(part.slice(0, half))
         yield from _fitting(part.slice(half))
         return
+    rows = rows_of_part(part)
+    check_limits(rows.batch)
+    yield rows
+
+
+def rows_of_part(part: pa.Table) -> PublishRows:
+    """Return the rows of a table with columns of `SENT`. Rows without `created_at` are created now."""
     columns = {name: part.column(name) for name in part.schema.names if name != "partition"}
     if "created_at" not in columns:
         columns["created_at"] = from_numbers(np.full(part.num_rows, int(time.time() * 1e6), np.int64), TIME)
-    batch = from_columns(columns)
-    check_limits(batch)
     chosen = None
     if "partition" in part.schema.names:
         chosen = filled_numbers(part.column("partition").cast(pa.int32()).combine_chunks(), _NO_PARTITION)
         check_partition(max(0, int(chosen.max())))
-    yield PublishRows(batch=batch, chosen=chosen)
+    return PublishRows(batch=from_columns(columns), chosen=chosen)
 
 
-def _partitions(rows: PublishRows, count: int, partitioner: KeylessPartitioner) -> Partitions:
+def choose_partitions(rows: PublishRows, count: int, partitioner: KeylessPartitioner) -> Partitions:
+    """Return the partition of each row: the chosen one, that of its key, or one of those in turn."""
     batch = rows.batch
     if count == 1 and rows.chosen is None:
         return np.zeros(batch.num_rows, np.int32)
