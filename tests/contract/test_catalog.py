@@ -157,7 +157,7 @@ async def test_added_partitions_raise_the_epoch_and_move_no_idempotency_key(back
         assert await other.topic_find(topic.scope, "orders") == altered
 
 
-async def test_a_change_against_a_stale_epoch_is_refused(backing: Backing) -> None:
+async def test_a_change_against_a_stale_version_is_refused(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         topic = await one.topic_create(await new_scope(one), "orders", SETTINGS, [0])
         altered = await one.topic_alter(topic, SETTINGS, [0])
@@ -165,6 +165,17 @@ async def test_a_change_against_a_stale_epoch_is_refused(backing: Backing) -> No
             with pytest.raises(Conflict):
                 await other.topic_alter(topic, FULL_SETTINGS, cells)
         assert await one.topic_find(topic.scope, "orders") == altered
+
+
+async def test_settings_changed_twice_at_once_lose_no_change(backing: Backing) -> None:
+    """The second caller computed its settings from those before the first change."""
+    async with backing.catalog_pair() as (one, other):
+        topic = await one.topic_create(await new_scope(one), "orders", SETTINGS, [0])
+        altered = await one.topic_alter(topic, FULL_SETTINGS, [])
+        for cells in ([], [0]):
+            with pytest.raises(Conflict):
+                await other.topic_alter(topic, SETTINGS, cells)
+        assert await other.topic_find(topic.scope, "orders") == altered
 
 
 async def test_partitions_added_twice_at_once_are_added_once(backing: Backing) -> None:

@@ -87,6 +87,8 @@ class Topic:
     slot_cells: tuple[int, ...]
     settings: TopicSettings
     created_at: datetime
+    version: int = 0
+    """Raised by every change, also one that leaves the epoch."""
 
     @property
     def partitions(self) -> int:

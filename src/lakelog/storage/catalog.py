@@ -63,7 +63,7 @@ class Catalog(Protocol):
     async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
         """Write new settings and add partitions at the end, which raises the epoch.
 
-        Raise `Conflict` if the topic's epoch is not the given one, and `TopicNotFound` if the topic is deleted.
+        Raise `Conflict` if the topic's version is not the given one, and `TopicNotFound` if the topic is deleted.
         """
         ...
 

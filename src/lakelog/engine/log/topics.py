@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from lakelog.errors import InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
+from lakelog.errors import Conflict, InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
@@ -125,21 +125,36 @@ class Topics:
     ) -> Topic:
         """Change settings or add partitions.
 
-        Removing partitions is refused, because it would break the order of keys.
+        Removing partitions is refused, because it would break the order of keys. A change is applied again to settings
+        that another caller wrote at the same time; only two callers who add partitions conflict.
         """
         topic = await self.refresh(scope, name)
-        added: Sequence[int] = ()
-        if partitions is not None:
-            if check_partitions(partitions) < topic.partitions:
-                raise InvalidRequest(f"Topic '{name}' has {topic.partitions} partitions, and they cannot become fewer.")
-            added = self._place(topic.partitions, partitions)
-        altered = await self._catalog.topic_alter(topic, change(topic.settings), added)
+        while True:
+            try:
+                altered = await self._alter(topic, partitions, change)
+                break
+            except Conflict:
+                before, topic = topic, await self.refresh(scope, name)
+                if topic.version == before.version or (partitions is not None and topic.epoch != before.epoch):
+                    raise
         await self.ensure_heads(altered)
         if partitions is not None:
             # Even if none were added: a repeat finishes what was interrupted between the catalog and the cells.
             await self._per_cell(altered, lambda store, pids: store.epoch_raise(pids, altered.epoch))
         self._remember(altered)
         return altered
+
+    async def _alter(
+        self, topic: Topic, partitions: int | None, change: Callable[[TopicSettings], TopicSettings]
+    ) -> Topic:
+        added: Sequence[int] = ()
+        if partitions is not None:
+            if check_partitions(partitions) < topic.partitions:
+                raise InvalidRequest(
+                    f"Topic '{topic.name}' has {topic.partitions} partitions, and they cannot become fewer."
+                )
+            added = self._place(topic.partitions, partitions)
+        return await self._catalog.topic_alter(topic, change(topic.settings), added)
 
     async def delete(self, scope: Scope, name: str) -> None:
         topic = await self.refresh(scope, name)

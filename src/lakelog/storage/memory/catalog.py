@@ -92,7 +92,7 @@ class MemoryCatalog:
         present = self._present(topic)
         if present is None:
             raise TopicNotFound(f"Topic '{topic.name}' was deleted.", topic=topic.name)
-        if present.epoch != topic.epoch:
+        if present.version != topic.version:
             raise Conflict(
                 f"Topic '{topic.name}' was altered by another caller. Read it again and retry.", topic=topic.name
             )
@@ -101,6 +101,7 @@ class MemoryCatalog:
             settings=settings,
             cells=present.cells + tuple(added_cells),
             epoch=present.epoch + bool(added_cells),
+            version=present.version + 1,
         )
         self._topics[topic.scope.environment_id, topic.name] = altered
         return altered

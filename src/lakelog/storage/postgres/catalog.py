@@ -93,7 +93,7 @@ class PostgresCatalog:
 
     async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
         rows = await self._write(
-            "topic_alter", topic.incarnation, topic.epoch, _settings_text(settings), list(added_cells)
+            "topic_alter", topic.incarnation, topic.version, _settings_text(settings), list(added_cells)
         )
         if not rows:
             if not await self._read("topic_check_open", topic.incarnation):
@@ -101,7 +101,8 @@ class PostgresCatalog:
             raise Conflict(
                 f"Topic '{topic.name}' was altered by another caller. Read it again and retry.", topic=topic.name
             )
-        return replace(topic, settings=settings, epoch=rows[0]["epoch"], cells=tuple(rows[0]["cells"]))
+        epoch, version, cells = rows[0]
+        return replace(topic, settings=settings, epoch=epoch, version=version, cells=tuple(cells))
 
     async def topic_delete(self, topic: Topic) -> bool:
         return bool(await self._write("topic_delete", topic.incarnation))

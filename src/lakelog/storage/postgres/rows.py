@@ -24,6 +24,7 @@ def topic_of(row: asyncpg.Record, scope: Scope) -> Topic:
         scope=scope,
         name=row["name"],
         epoch=row["epoch"],
+        version=row["version"],
         cells=tuple(row["cells"]),
         slot_cells=tuple(row["slot_cells"]),
         settings=msgspec.json.decode(row["settings"], type=TopicSettings),

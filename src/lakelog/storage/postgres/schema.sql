@@ -1260,7 +1260,8 @@ CREATE TABLE lakelog.topic (
     settings jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     deleted_at timestamp with time zone,
-    closed_at timestamp with time zone
+    closed_at timestamp with time zone,
+    version integer DEFAULT 0 NOT NULL
 );
 
 ALTER TABLE lakelog.topic ALTER COLUMN incarnation ADD GENERATED ALWAYS AS IDENTITY (

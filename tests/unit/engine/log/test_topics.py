@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -143,6 +143,20 @@ async def test_settings_change_without_touching_partitions() -> None:
         assert altered.settings == TopicSettings(tags=("a",), key_field="id")
         assert (altered.partitions, altered.epoch) == (2, 0)
         assert await engine.topics.find(scope, "orders") == altered
+
+
+async def test_settings_that_several_callers_change_at_once_keep_every_change() -> None:
+    async with one_engine() as (engine, scope):
+        await engine.topics.create(scope, "orders", 1)
+
+        def tagged(tag: str) -> Callable[[TopicSettings], TopicSettings]:
+            return lambda settings: replace(settings, tags=(*settings.tags, tag))
+
+        changes = [engine.topics.alter(scope, "orders", change=tagged(f"t{n}")) for n in range(8)]
+        await asyncio.gather(*changes, engine.topics.alter(scope, "orders", partitions=3))
+        topic = (await engine.topics.describe(scope, "orders")).topic
+        assert sorted(topic.settings.tags) == [f"t{n}" for n in range(8)]
+        assert (topic.partitions, topic.version) == (3, 9)
 
 
 async def test_of_two_who_add_partitions_at_once_one_is_told_of_the_conflict() -> None:

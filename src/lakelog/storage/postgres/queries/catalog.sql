@@ -26,9 +26,10 @@ select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.e
 where t.deleted_at is null order by t.incarnation;
 
 -- topic_alter: writes new settings and more partitions unless the topic changed since it was read
-update lakelog.topic set settings = $3, cells = cells || $4::smallint[], epoch = epoch + (cardinality($4::smallint[]) > 0)::integer
-where incarnation = $1 and epoch = $2 and deleted_at is null
-returning epoch, cells;
+update lakelog.topic set settings = $3, cells = cells || $4::smallint[], version = version + 1,
+    epoch = epoch + (cardinality($4::smallint[]) > 0)::integer
+where incarnation = $1 and version = $2 and deleted_at is null
+returning epoch, version, cells;
 
 -- topic_check_open: checks that the topic is open
 select 1 from lakelog.topic where incarnation = $1 and deleted_at is null;
