@@ -261,6 +261,18 @@ async def test_a_token_is_found_by_its_hash(backing: Backing) -> None:
         assert await other.token_find(hash_secret(new_secret())) is None
 
 
+async def test_several_tokens_are_found_at_once_without_the_revoked_ones(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope, hashes = await new_scope(one), [hash_secret(new_secret()) for _ in range(3)]
+        tokens = [new_token(), new_token()]
+        for token, token_hash in zip(tokens, hashes, strict=False):
+            await one.token_create(scope, token, token_hash)
+        assert await other.tokens_find(hashes) == {hashes[0]: (scope, tokens[0]), hashes[1]: (scope, tokens[1])}
+        assert await other.token_revoke(scope, tokens[0].id)
+        assert await one.tokens_find(hashes) == {hashes[1]: (scope, tokens[1])}
+        assert await one.tokens_find([]) == {}
+
+
 async def test_an_expired_token_is_found_and_marked_as_expired(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, _):
         scope, secret = await new_scope(one), new_secret()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
@@ -136,7 +137,7 @@ class App:
             traffic.answered(operation, answer.status, None if call.waited else started)
         finally:
             traffic.in_flight -= 1
-            call.release()
+            call.close()
 
     async def _traced(self, operation: Row, call: Call) -> Response:
         if operation.name not in TRACED:
@@ -156,6 +157,7 @@ class App:
         if rights is not PUBLIC:
             grant = await self._authenticator.grant(call.headers.get(b"authorization"))
             call.scope = grant.scope
+            call.watch = partial(self._authenticator.watch, grant)
         try:
             authorise(rights, grant)
         except NotAllowed:
@@ -230,6 +232,7 @@ class App:
             else:
                 if sampling is not None:
                     sampling.cancel()
+                self._authenticator.close()
                 if self._routing is not None:
                     await self._routing.stop()
                 await send({"type": "lifespan.shutdown.complete"})

@@ -5,20 +5,26 @@ The scope of a call comes only from its token. The table of operations says whic
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import ip_address
+from typing import NamedTuple
 
-from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated
-from lakelog.model.token import Right, hash_secret
+from lakelog.errors import ConfigurationError, LakelogError, NotAllowed, NotAuthenticated
+from lakelog.model.token import Right, Token, hash_secret
 from lakelog.model.topic import Scope
 from lakelog.storage.store import Catalog
 from lakelog.wire.operations.operation import PUBLIC, Rights
 
-POSITIVE_SECONDS = 10.0
-"""How long a revoked token may still work."""
+POSITIVE_SECONDS = 2.0
+"""How long a revoked token may still work, and how long a long poll or a stream goes on without it."""
+REFRESH_SECONDS = 0.8
+"""How often the tokens in use are read again, all in one query."""
+FRESH_SECONDS = 1.0
+"""How old a cached token is when its use lets it be read again."""
 NEGATIVE_SECONDS = 1.0
 CACHE_SIZE = 4096
 _MAX_SECRET_BYTES = 512
@@ -36,6 +42,17 @@ class Grant:
     """The token's name; empty if the server does not ask for tokens."""
     over_at: float = float("inf")
     """Seconds since 1970."""
+    token_hash: bytes = field(default=b"", repr=False)
+
+
+class _Entry(NamedTuple):
+    """A grant in the cache."""
+
+    grant: Grant
+    refresh_at: float
+    """The time on the monotonic clock at which a use of the token lets it be read again."""
+    until: float
+    """The time on the monotonic clock from which it does not count."""
 
 
 def authorise(rights: Rights | None, grant: Grant | None) -> None:
@@ -70,17 +87,22 @@ class Authenticator:
         self._now = now
         self._everyone = Grant(scope=everyone, rights=frozenset(Right), token="none") if everyone else None
         # Separate, so that a flood of wrong tokens cannot evict valid ones.
-        self._known: dict[bytes, tuple[float, Grant]] = {}
+        self._known: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
+        self._stale: set[bytes] = set()
+        """Hashes of tokens to read again."""
+        self._watches: dict[asyncio.Future[None], Grant] = {}
+        self._refreshing: asyncio.Task[None] | None = None
 
     def known(self, authorization: bytes | None) -> Grant | None:
         """Return the grant of a call if it is valid and cached."""
         if self._everyone is not None or authorization is None:
             return self._everyone
         entry = self._known.get(sha256(authorization).digest())
-        if entry is None or entry[0] <= time.monotonic() or entry[1].over_at <= self._now():
+        if entry is None or entry.until <= time.monotonic() or entry.grant.over_at <= self._now():
             return None
-        return entry[1]
+        self._used(entry)
+        return entry.grant
 
     async def grant(self, authorization: bytes | None) -> Grant:
         if self._everyone is not None:
@@ -91,33 +113,97 @@ class Authenticator:
         # reveals nothing about a token.
         hashed = sha256(authorization).digest()
         entry = self._known.get(hashed)
-        if entry is None or entry[0] <= time.monotonic():
+        if entry is None or entry.until <= time.monotonic():
             entry = await self._find(hashed, authorization)
-        if entry[1].over_at <= self._now():
+        if entry.grant.over_at <= self._now():
             raise NotAuthenticated("The token has expired. Create a new one with `lakelog tokens create`.")
-        return entry[1]
+        self._used(entry)
+        return entry.grant
 
-    async def _find(self, hashed: bytes, authorization: bytes) -> tuple[float, Grant]:
+    def watch(self, grant: Grant) -> asyncio.Future[None]:
+        """Return a future that is done when the token is revoked or has expired. Cancel it to end the watch."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if grant.token_hash:
+            self._watches[ended] = grant
+            ended.add_done_callback(lambda done: self._watches.pop(done, None))
+            self._refresh_soon()
+        return ended
+
+    def close(self) -> None:
+        """Stop reading tokens again."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    # Refreshing -------------------------------------------------------------------------------------------------------
+
+    def _used(self, entry: _Entry) -> None:
+        """Read a token again before its entry expires, so that no call waits for it."""
+        if entry.refresh_at <= time.monotonic():
+            self._stale.add(entry.grant.token_hash)
+            self._refresh_soon()
+
+    def _refresh_soon(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        """Read the tokens in use again, as long as there are any."""
+        while self._stale or self._watches:
+            await asyncio.sleep(REFRESH_SECONDS)
+            asked = [*self._stale.union(grant.token_hash for grant in self._watches.values())]
+            self._stale.clear()
+            for ended, grant in list(self._watches.items()):
+                if grant.over_at <= self._now() and not ended.done():
+                    ended.set_result(None)
+            try:
+                found = await self._catalog.tokens_find(asked)
+            except LakelogError:
+                # The catalog cannot be reached: cached entries expire, and calls that wait go on.
+                continue
+            self._refreshed(asked, found)
+
+    def _refreshed(self, asked: Sequence[bytes], found: Mapping[bytes, tuple[Scope, Token]]) -> None:
+        gone = set(asked).difference(found)
+        for ended, grant in list(self._watches.items()):
+            if grant.token_hash in gone and not ended.done():
+                ended.set_result(None)
+        wanted = set(asked)
+        for hashed, entry in list(self._known.items()):
+            token_hash = entry.grant.token_hash
+            if token_hash in gone:
+                del self._known[hashed]
+            elif token_hash in wanted:
+                self._known[hashed] = _entry(*found[token_hash], token_hash)
+
+    async def _find(self, hashed: bytes, authorization: bytes) -> _Entry:
         """Cache the grant under the hash of the whole header, so that a cached header need not be parsed."""
         self._known.pop(hashed, None)
         if self._unknown.get(hashed, 0.0) > time.monotonic():
             raise _wrong()
-        found = await self._catalog.token_find(hash_secret(_secret(authorization)))
+        token_hash = hash_secret(_secret(authorization))
+        found = await self._catalog.token_find(token_hash)
         if found is None:
             if len(self._unknown) >= CACHE_SIZE:
                 self._unknown.clear()
             self._unknown[hashed] = time.monotonic() + NEGATIVE_SECONDS
             raise _wrong()
-        scope, token = found
-        over_at = token.expires_at.timestamp() if token.expires_at else float("inf")
         if len(self._known) >= CACHE_SIZE:
             self._known.clear()
-        entry = (
-            time.monotonic() + POSITIVE_SECONDS,
-            Grant(scope=scope, rights=token.rights, token=token.id, name=token.name, over_at=over_at),
-        )
-        self._known[hashed] = entry
+        entry = self._known[hashed] = _entry(*found, token_hash)
         return entry
+
+
+def _entry(scope: Scope, token: Token, token_hash: bytes) -> _Entry:
+    grant = Grant(
+        scope=scope,
+        rights=token.rights,
+        token=token.id,
+        name=token.name,
+        over_at=token.expires_at.timestamp() if token.expires_at else float("inf"),
+        token_hash=token_hash,
+    )
+    now = time.monotonic()
+    return _Entry(grant, now + FRESH_SECONDS, now + POSITIVE_SECONDS)
 
 
 def check_exposure(host: str, authenticate: bool) -> None:

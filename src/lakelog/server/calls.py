@@ -71,6 +71,7 @@ class Call:
         "asgi",
         "body_read",
         "changes",
+        "ended",
         "headers",
         "held",
         "parameters",
@@ -79,6 +80,7 @@ class Call:
         "request_id",
         "scope",
         "waited",
+        "watch",
     )
 
     scope: Scope
@@ -96,6 +98,9 @@ class Call:
         self.body_read = False
         self.passed_on = False
         """Whether another server handled the call and wrote the audit log."""
+        self.ended: asyncio.Future[None] | None = None
+        """Done when the caller's token is revoked or has expired; only for calls that wait."""
+        self.watch: Callable[[], asyncio.Future[None]] | None = None
         self._budget = budget
 
     def hold(self, size: int) -> None:
@@ -107,10 +112,23 @@ class Call:
         """Note what the call changes, for the audit log."""
         self.changes = {**(self.changes or {}), **changes}
 
+    def watch_token(self) -> asyncio.Future[None] | None:
+        """Return the future `ended`, from now on until the call is closed."""
+        if self.ended is None and self.watch is not None:
+            self.ended = self.watch()
+        return self.ended
+
     def release(self) -> None:
+        """Give the memory back."""
         if self.held:
             self._budget.give(self.held)
             self.held = 0
+
+    def close(self) -> None:
+        """End the call: give the memory back and stop watching the token."""
+        self.release()
+        if self.ended is not None:
+            self.ended.cancel()
 
     async def body(self) -> bytes:
         """Return the whole body, limited by its maximum size and the budget."""

@@ -1,4 +1,7 @@
-"""Long polls, and the two events that end them early: a drain and a disconnect. The caller decides what to wait for."""
+"""Long polls, and the events that end them early: a drain, a disconnect and the end of the caller's token.
+
+The caller decides what to wait for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from lakelog.errors import NotAuthenticated
 from lakelog.server.calls import Call, Disconnected
 from lakelog.server.drain import Drain
 
@@ -17,19 +21,24 @@ async def unless_ended(
 ) -> Found | None:
     """Return the result of `work`; None if the server drains first. Raise `Disconnected` if the caller disconnects.
 
+    Raise `NotAuthenticated` if the caller's token is revoked or expires first.
     `late` gets a result that can no longer be sent to the caller, because cancelled work may still finish.
     """
     poll = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(call.gone())
     drained = asyncio.ensure_future(drain.wait())
+    ended = call.watch_token()
     told = False
     try:
-        await asyncio.wait((poll, gone, drained), return_when=asyncio.FIRST_COMPLETED)
-        if poll.done() and not gone.done():
-            told = True
-            return poll.result()
+        events = (poll, gone, drained) if ended is None else (poll, gone, drained, ended)
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
         if gone.done():
             raise Disconnected
+        if ended is not None and ended.done():
+            raise NotAuthenticated("The token was revoked or has expired while the call waited.")
+        if poll.done():
+            told = True
+            return poll.result()
         return None
     finally:
         for task in (poll, gone, drained):

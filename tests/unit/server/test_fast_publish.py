@@ -275,8 +275,8 @@ async def test_a_token_is_looked_up_again_when_its_time_in_the_cache_is_over(mon
             await fast.engine.catalog.token_revoke(fast.scope, token.id)
         known = fast.app._authenticator._known
         assert (await ask(fast, request(fast, body)))[0].startswith(b"HTTP/1.1 200 ")
-        for hashed, (_, grant) in known.items():
-            known[hashed] = (0.0, grant)
+        for hashed, entry in known.items():
+            known[hashed] = entry._replace(until=0.0)
         assert (await ask(fast, request(fast, body)))[0].startswith(b"HTTP/1.1 401 ")
 
 

@@ -132,6 +132,10 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         return self._tokens.get(token_hash)
 
+    async def tokens_find(self, token_hashes: Sequence[bytes]) -> dict[bytes, tuple[Scope, Token]]:
+        await asyncio.sleep(0)
+        return {each: self._tokens[each] for each in token_hashes if each in self._tokens}
+
     async def token_list(self, scope: Scope) -> list[Token]:
         await asyncio.sleep(0)
         return [token for owner, token in self._tokens.values() if owner == scope]

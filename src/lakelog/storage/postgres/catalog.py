@@ -127,8 +127,11 @@ class PostgresCatalog:
         )
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
-        rows = await self._read("token_find", token_hash)
-        return (scope_of(rows[0]), token_of(rows[0])) if rows else None
+        return (await self.tokens_find([token_hash])).get(token_hash)
+
+    async def tokens_find(self, token_hashes: Sequence[bytes]) -> dict[bytes, tuple[Scope, Token]]:
+        rows = await self._read("tokens_find", list(token_hashes))
+        return {row["hash"]: (scope_of(row), token_of(row)) for row in rows}
 
     async def token_list(self, scope: Scope) -> list[Token]:
         return [token_of(row) for row in await self._read("token_list", scope.environment_id)]

@@ -51,9 +51,9 @@ update lakelog.topic set closed_at = clock_timestamp() where incarnation = $1 an
 insert into lakelog.token (token_id, environment_id, name, hash, rights, created_at, expires_at)
 values ($1, $2, $3, $4, $5, $6, $7);
 
--- token_find: finds the token with this hash, and its environment
+-- tokens_find: finds the tokens with these hashes, and their environments
 select t.*, e.project, e.name as environment from lakelog.token t join lakelog.environment e using (environment_id)
-where t.hash = $1 and t.revoked_at is null;
+where t.hash = any($1::bytea[]) and t.revoked_at is null;
 
 -- token_list: lists the tokens of an environment
 select * from lakelog.token where environment_id = $1 and revoked_at is null order by created_at, token_id;
