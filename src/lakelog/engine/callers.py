@@ -31,6 +31,10 @@ class Verbs:
         """Let `call` of the operation run the function."""
         self._verbs[operation.name] = verb
 
+    def bind_scoped(self, operation: Operation[Asked, Found], verb: Callable[[Scope, Asked], Awaitable[Found]]) -> None:
+        """Let `call` of the operation run a function that needs the scope of the caller only."""
+        self.bind(operation, lambda caller, asked: verb(caller.scope, asked))
+
     def has(self, operation: Operation[Any, Any]) -> bool:
         """Return whether the operation is bound; those with a handler of their own are not."""
         return (operation.alias_of or operation.name) in self._verbs

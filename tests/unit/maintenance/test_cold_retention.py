@@ -8,7 +8,7 @@ from datetime import timedelta
 from lakelog.engine import Engine
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.trimmer import Trimmer
-from lakelog.model.lake import TierOptions
+from lakelog.model.lake import FindOrphansRequest, TierableRequest
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Retention, Scope, TopicSettings
 from tests.unit.engine.support import Clock, WatchedStore, one_engine, publish, text
@@ -19,9 +19,9 @@ async def tier(engine: Engine, scope: Scope, segment_bytes: int) -> list[Segment
     store = engine.cells[0]
     topic = (await engine.topics.describe(scope, "orders")).topic
     pid = topic.pid(0)
-    wish = TierOptions(segment_bytes=segment_bytes, min_bytes=0, min_age_ms=0)
+    request = TierableRequest(topic="orders", segment_bytes=segment_bytes, min_bytes=0, min_age_ms=0)
     made: list[Segment] = []
-    for each in await engine.lake.tierable(scope, "orders", wish):
+    for each in (await engine.lake.tierable(scope, request)).ranges:
         first = await store.read(pid, each.first, max_messages=1, max_bytes=1)
         last = await store.read(pid, each.end - 1, max_messages=1, max_bytes=1)
         assert first is not None and last is not None
@@ -103,13 +103,14 @@ async def test_segments_below_the_log_start_are_forgotten_and_their_files_are_or
     async with one_engine(WatchedStore(clock)) as (engine, scope):
         segments = await filled(engine, scope, clock, Retention(max_count=6))
         paths = [each.path for each in segments]
+        request = FindOrphansRequest(paths=paths, min_age_ms=0)
         await Trimmer(engine).work()
-        assert await engine.lake.look(scope, paths, timedelta(0)) == set()
+        assert (await engine.lake.find_orphans(scope, request)).paths == []
         await RetentionEnforcer(engine).work()
         await Trimmer(engine).work()
-        assert await engine.lake.look(scope, paths, timedelta(0)) == set()
-        assert await engine.lake.look(scope, paths, timedelta(0)) == {paths[0]}
+        assert (await engine.lake.find_orphans(scope, request)).paths == []
+        assert (await engine.lake.find_orphans(scope, request)).paths == paths[:1]
         await engine.topics.delete(scope, "orders")
         await Trimmer(engine).work()
-        assert await engine.lake.look(scope, paths, timedelta(0)) == {paths[0]}
-        assert await engine.lake.look(scope, paths, timedelta(0)) == set(paths)
+        assert (await engine.lake.find_orphans(scope, request)).paths == paths[:1]
+        assert (await engine.lake.find_orphans(scope, request)).paths == paths

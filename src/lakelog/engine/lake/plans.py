@@ -6,7 +6,7 @@ It plans and registers, and reads no message. The callers write, verify and remo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -15,17 +15,7 @@ from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import Conflict, InvalidRequest, TopicNotFound
-from lakelog.model import limits
-from lakelog.model.lake import (
-    ORPHAN_AGE,
-    PartitionPlan,
-    Plan,
-    PlanOptions,
-    Registered,
-    TierOptions,
-    TierRange,
-    Watermarks,
-)
+from lakelog.model import lake
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic
@@ -46,17 +36,17 @@ class Lake:
         self._cells = extents.cells
         self._waiters = waiters
 
-    async def plan(self, scope: Scope, name: str, wish: PlanOptions) -> Plan:
-        topic = await self._topics.refresh(scope, name)
-        _check_wish(topic, wish)
-        lows, highs = await self._times(topic, wish.since), await self._times(topic, wish.until)
-        starts = {n: max((wish.starts or {}).get(n, 0), lows.get(n, 0)) for n in range(topic.partitions)}
-        ends = {**(wish.ends or {})}
+    async def plan(self, scope: Scope, request: lake.PlanRequest) -> lake.Plan:
+        topic = await self._topics.refresh(scope, request.topic)
+        _check_plan(topic, request)
+        lows, highs = await self._times(topic, request.since), await self._times(topic, request.until)
+        starts = {n: max((request.starts or {}).get(n, 0), lows.get(n, 0)) for n in range(topic.partitions)}
+        ends = {**(request.ends or {})}
         for partition, end in highs.items():
             ends[partition] = min(end, ends.get(partition, end))
         found = await self._plans(topic, starts, ends)
-        return Plan(
-            topic=name,
+        return lake.Plan(
+            topic=topic.name,
             incarnation=topic.incarnation,
             epoch=topic.epoch,
             environment_id=scope.environment_id,
@@ -64,13 +54,9 @@ class Lake:
             partitions=tuple(_planned(n, found[n], starts[n], ends.get(n)) for n in range(topic.partitions)),
         )
 
-    async def watermarks(
-        self, scope: Scope, name: str, beyond: Mapping[int, int], wait_seconds: float = 0.0
-    ) -> Watermarks:
+    async def watermarks(self, scope: Scope, request: lake.WatermarksRequest) -> lake.Watermarks:
         """Return the watermarks when a partition grows past `beyond`, or when the time has passed."""
-        if not 0 <= wait_seconds <= limits.MAX_WAIT_MS / 1000:
-            raise InvalidRequest(f"Watermarks are waited for 0 to {limits.MAX_WAIT_MS} ms.")
-        topic = await self._topics.find(scope, name)
+        topic = await self._topics.find(scope, request.topic)
         grown = asyncio.Event()
         pids = [topic.pid(partition) for partition in range(topic.partitions)]
 
@@ -79,16 +65,16 @@ class Lake:
 
         for pid in pids:
             self._waiters.watch(pid, wake)
-        deadline = asyncio.get_running_loop().time() + wait_seconds
+        deadline = asyncio.get_running_loop().time() + request.wait_ms / 1000
         try:
             while True:
                 grown.clear()
                 found = await self._watermarks(topic)
                 if found is None:
                     # The topic was recreated, so the caller's offsets do not apply to it.
-                    return await self.watermarks(scope, name, {})
+                    return await self.watermarks(scope, lake.WatermarksRequest(topic=request.topic))
                 left = deadline - asyncio.get_running_loop().time()
-                if left <= 0 or any(end > beyond.get(partition, 0) for partition, end in found.ends.items()):
+                if left <= 0 or any(end > request.beyond.get(partition, 0) for partition, end in found.ends.items()):
                     return found
                 try:
                     await asyncio.wait_for(grown.wait(), left)
@@ -101,25 +87,25 @@ class Lake:
 
     # Segments ---------------------------------------------------------------------------------------------------------
 
-    async def tierable(self, scope: Scope, name: str, wish: TierOptions) -> list[TierRange]:
+    async def tierable(self, scope: Scope, request: lake.TierableRequest) -> lake.Tierable:
         """Return the ranges that can become segments, by partition and offset."""
-        topic = await self._topics.refresh(scope, name)
-        age = timedelta(milliseconds=wish.min_age_ms)
+        topic = await self._topics.refresh(scope, request.topic)
+        age = timedelta(milliseconds=request.min_age_ms)
         shares = [
             self._cells[cell].cold.tierable(
-                pids, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=age
+                pids, segment_bytes=request.segment_bytes, min_bytes=request.min_bytes, min_age=age
             )
             for cell, pids in topic.pids_by_cell().items()
         ]
         found = [each for share in await gathered(shares) for _, each in share]
-        return sorted(found, key=lambda each: (each.partition, each.first))
+        return lake.Tierable(ranges=sorted(found, key=lambda each: (each.partition, each.first)))
 
-    async def register(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[Registered]:
+    async def register(self, scope: Scope, request: lake.SegmentsRequest) -> lake.Registrations:
         """Register segments, and return one result for each.
 
         Files must be where `segment_path` says, in the caller's environment.
         """
-        topic = await self._topics.refresh(scope, name)
+        topic, segments = await self._topics.refresh(scope, request.topic), request.segments
         if self._extents.url is None:
             raise Conflict(
                 "Segments need an object store that all servers know: set LAKELOG_OBJECT_STORE, or connect with "
@@ -128,31 +114,32 @@ class Lake:
         for segment in segments:
             _check_segment(topic, segment)
         # A file that was unregistered for half a day may be swept at any moment.
-        doomed = await self._catalog.orphans.old([each.path for each in segments], age=ORPHAN_AGE / 2)
+        doomed = await self._catalog.orphans.old([each.path for each in segments], age=lake.ORPHAN_AGE / 2)
         fresh = [each for each in segments if _is_of(topic, each) and each.path not in doomed]
         answers = await self._each(topic, fresh, lambda store, placed: store.register(placed))
         found = dict(zip([each.path for each in fresh], answers, strict=True))
         gone = {each.path: taken("swept" if each.path in doomed else "deleted") for each in segments}
-        return [found.get(each.path, gone[each.path]) for each in segments]
+        return lake.Registrations(results=[found.get(each.path, gone[each.path]) for each in segments])
 
-    async def verified(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[bool]:
+    async def verified(self, scope: Scope, request: lake.SegmentsRequest) -> lake.SegmentResults:
         """Let readers use these segments, and return whether each is registered under its path."""
-        return await self._settled(scope, name, segments, lambda store, placed: store.verified(placed))
+        return await self._settled(scope, request, lambda store, placed: store.verified(placed))
 
-    async def unregister(self, scope: Scope, name: str, segments: Sequence[Segment]) -> list[bool]:
+    async def unregister(self, scope: Scope, request: lake.SegmentsRequest) -> lake.SegmentResults:
         """Unregister segments that are not verified, and return whether each is now unregistered."""
-        return await self._settled(scope, name, segments, lambda store, placed: store.unregister(placed))
+        return await self._settled(scope, request, lambda store, placed: store.unregister(placed))
 
-    async def unverified(self, scope: Scope, name: str) -> list[Segment]:
-        topic = await self._topics.refresh(scope, name)
+    async def unverified(self, scope: Scope, request: lake.UnverifiedRequest) -> lake.Segments:
+        topic = await self._topics.refresh(scope, request.topic)
         shares = (self._cells[cell].cold.unverified(pids) for cell, pids in topic.pids_by_cell().items())
         found = [segment for share in await gathered(shares) for _, segment in share]
-        return sorted(found, key=lambda each: (each.partition, each.first))
+        return lake.Segments(segments=sorted(found, key=lambda each: (each.partition, each.first)))
 
     # Unregistered files ----------------------------------------------------------------------------------------------
 
-    async def look(self, scope: Scope, paths: Collection[str], min_age: timedelta = ORPHAN_AGE) -> set[str]:
+    async def find_orphans(self, scope: Scope, request: lake.FindOrphansRequest) -> lake.Orphans:
         """Return the files that can be removed: unknown to every cell now and at an earlier check."""
+        paths, min_age = request.paths, timedelta(milliseconds=request.min_age_ms)
         for path in paths:
             _check_path(scope, path)
         known: set[str] = set()
@@ -161,29 +148,29 @@ class Lake:
         if known:
             await self._catalog.orphans.forget(known)
         unknown = [path for path in paths if path not in known]
-        return await self._catalog.orphans.look(unknown, min_age=min_age) if unknown else set()
+        old = await self._catalog.orphans.look(unknown, min_age=min_age) if unknown else set()
+        return lake.Orphans(paths=[path for path in paths if path in old])
 
-    async def swept(self, scope: Scope, paths: Collection[str]) -> None:
+    async def swept(self, scope: Scope, request: lake.SweptRequest) -> None:
         """Record that these files are removed."""
-        for path in paths:
+        for path in request.paths:
             _check_path(scope, path)
-        await self._catalog.orphans.forget(paths)
+        await self._catalog.orphans.forget(request.paths)
 
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _settled(
         self,
         scope: Scope,
-        name: str,
-        segments: Sequence[Segment],
+        request: lake.SegmentsRequest,
         verb: Callable[[ColdStore, list[Placed]], Awaitable[Sequence[bool]]],
-    ) -> list[bool]:
-        topic = await self._topics.refresh(scope, name)
+    ) -> lake.SegmentResults:
+        topic, segments = await self._topics.refresh(scope, request.topic), request.segments
         for segment in segments:
             _check_segment(topic, segment)
         if not all(_is_of(topic, segment) for segment in segments):
             raise _another(topic)
-        return await self._each(topic, segments, verb)
+        return lake.SegmentResults(results=await self._each(topic, segments, verb))
 
     async def _each(
         self,
@@ -224,14 +211,14 @@ class Lake:
             raise _another(topic)
         return found
 
-    async def _watermarks(self, topic: Topic) -> Watermarks | None:
+    async def _watermarks(self, topic: Topic) -> lake.Watermarks | None:
         """Return the topic; None if it was recreated. Raise `TopicNotFound` if it is deleted."""
         heads = await self._heads(topic)
         if any(head.state is HeadState.DELETED for head in heads.values()):
             if (await self._topics.refresh(topic.scope, topic.name)).incarnation == topic.incarnation:
                 raise _another(topic)
             return None
-        return Watermarks(
+        return lake.Watermarks(
             incarnation=topic.incarnation,
             epoch=topic.epoch,
             starts={partition: head.log_start for partition, head in heads.items()},
@@ -256,7 +243,7 @@ class Lake:
         return dict(zip(every, await gathered(calls), strict=True))
 
 
-def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> PartitionPlan:
+def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> lake.PartitionPlan:
     head = found.head
     start = min(max(start, head.log_start), head.next_offset)
     end = head.next_offset if end is None else max(start, min(end, head.next_offset))
@@ -267,7 +254,7 @@ def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> Pa
         if segment.first <= hot_from < segment.end and hot_from < end:
             segments.append(segment)
             hot_from = segment.end
-    return PartitionPlan(
+    return lake.PartitionPlan(
         partition=partition,
         log_start=head.log_start,
         high_watermark=head.next_offset,
@@ -278,10 +265,10 @@ def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> Pa
     )
 
 
-def _check_wish(topic: Topic, wish: PlanOptions) -> None:
-    if wish.incarnation is not None and wish.incarnation != topic.incarnation:
+def _check_plan(topic: Topic, options: lake.PlanOptions) -> None:
+    if options.incarnation is not None and options.incarnation != topic.incarnation:
         raise _another(topic)
-    for partition in {*(wish.starts or {}), *(wish.ends or {})}:
+    for partition in {*(options.starts or {}), *(options.ends or {})}:
         if not 0 <= partition < topic.partitions:
             raise no_partition(topic, partition)
 
