@@ -17,7 +17,10 @@ Payload = bytes | memoryview
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeWish:
-    """One call for messages. A repeat with the same owner and request id gets the leases of the first try again."""
+    """The arguments of a consume.
+
+    A repeat with the same owner and request id gets the leases of the first call again.
+    """
 
     topic: str
     group: str
@@ -29,13 +32,14 @@ class ConsumeWish:
     member_id: str | None = None
     generation: int | None = None
     isolates: bool = False
-    """The caller runs a suspect alone in its process, and says so by an extend (`alone`)."""
+    """True if the caller runs a suspect alone in its process, and confirms it with an extend (`alone`)."""
     repeat: bool = False
-    """The call was sent before with the same request id, and its answer was lost. The server searches all partitions
-    for its leases first, because another server may have granted them."""
+    """True if the call was sent before with the same request id, and its response was lost. The server searches all
+    partitions for its leases first, because another server may have granted them.
+    """
     answers: tuple[LeaseAnswer, ...] = ()
-    """Answers for leases that the owner holds: decided first, in the same commit as the take. A call with
-    answers does not wait for messages, whatever `wait_seconds` says: it returns as soon as the answers are decided."""
+    """Answers for leases that the owner holds: decided first, in the same commit. A call with
+    answers does not wait for messages, even if `wait_seconds` is set: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
 
 
@@ -53,7 +57,7 @@ class Consumed:
     head: LeasesHead
     payloads: Sequence[Payload]
     answered: Sequence[Answered | LakelogError] = ()
-    """One outcome for each of the wish's answers, in order."""
+    """One outcome for each answer of the request, in order."""
 
     @property
     def leases(self) -> Sequence[LeaseHead]:
@@ -62,9 +66,9 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinWish:
-    """A member that wants to read these topics. Joining again with the same id is harmless.
+    """The arguments of a join: a member and the topics that it reads. Joining again with the same id is safe.
 
-    `client` says what kind of program it is, to be shown beside its host. `replace`: all other members leave.
+    `client` names the kind of program, for display beside its host. With `replace`, all other members leave.
     """
 
     group: str
@@ -121,17 +125,17 @@ class DeadLetter:
     correlation_id: str | None = None
     created_at: datetime | None = None
     epoch: int = 0
-    """The position epoch in which it died."""
+    """The position epoch in which the message died."""
     lineage: str | None = None
     redriven_to: str | None = None
-    """The id of the message that was published for it."""
+    """The id of the message that was published for the dead letter."""
     traceback: str | None = None
     """Traceback of the last failure, at most 8 KiB; None if the worker sent none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadWish:
-    """Which dead letters are meant."""
+    """A selection of dead letters."""
 
     topic: str | None = None
     partition: int | None = None
@@ -164,8 +168,8 @@ class Redriven:
         refused: Dead letters that could not be redriven.
         ids: The first ids of redriven dead letters.
         refusals: The first ids of refused dead letters, each with the reason.
-        has_more: Whether the limit was reached; repeat the call for the rest.
-        dry_run: Whether nothing was published.
+        has_more: True if the limit was reached. Repeat the call for the rest.
+        dry_run: True if this was a dry run, which publishes nothing.
     """
 
     redriven: int = 0
@@ -178,7 +182,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveWish:
-    """Which dead letters are published again: those named, or those that `topic` and `where` select."""
+    """The dead letters to publish again: those in `ids`, or those that `topic` and `where` select."""
 
     topic: str | None = None
     where: str | None = None
@@ -188,4 +192,4 @@ class RedriveWish:
     force: bool = False
     max_redrives: int = 3
     repaired: Mapping[str, Repair] | None = None
-    """Changes by id."""
+    """The new values and headers, by id."""

@@ -1,4 +1,4 @@
-"""The verbs about groups over HTTP: which route each is, and in which shapes. Connections and errors are `http`'s."""
+"""The group operations over HTTP: their routes and bodies. `http` handles connections and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lakelog.wire.leases import MEDIA_TYPE, read_leases
 
 _UNKNOWN_ANSWERS = "unknown field `answers`"
 _APART_SECONDS = 60.0
-"""Then the servers may be of a version that takes answers with a consume."""
+"""After this time, a server may have been replaced by a version that accepts answers with a consume."""
 
 
 class AsyncCaller(Protocol):
@@ -50,7 +50,7 @@ class AsyncHttpGroups:
     def __init__(self, caller: AsyncCaller) -> None:
         self._caller = caller
         self._apart_until = 0.0
-        """Until then a server refused a consume with answers: they are sent in a call of their own."""
+        """Until this time, answers are sent in separate calls, because a server refused a consume with answers."""
 
     async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
         if not wish.answers:
@@ -69,11 +69,11 @@ class AsyncHttpGroups:
         if found.head.answered is None:
             return replace(found, answered=await self._answer_of(wish, seconds))
         if len(found.answered) != len(wish.answers):
-            raise OutcomeUnknown(f"The answer has {len(found.answered)} outcomes for {len(wish.answers)}.")
+            raise OutcomeUnknown(f"The response has {len(found.answered)} outcomes for {len(wish.answers)}.")
         return found
 
     async def _answer_and_consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
-        """In two calls: this server cannot do both in one."""
+        """Answer and consume in two calls, because this server cannot do both in one."""
         answered = await self._answer_of(wish, seconds)
         found = await self._consume(replace(wish, answers=()), seconds)
         return replace(found, answered=answered)
@@ -99,7 +99,7 @@ class AsyncHttpGroups:
         answer = await self._post(f"/v1/topics/{topic}/groups/{group}/answers", seconds, body)
         results = read_reply(answer.body, consume_shapes.AnswersAnswer).results
         if len(results) != len(answers):
-            raise OutcomeUnknown(f"The answer has {len(results)} results for {len(answers)}.")
+            raise OutcomeUnknown(f"The response has {len(results)} results for {len(answers)}.")
         return [shaping.answered_of(result) for result in results]
 
     async def join(self, wish: JoinWish, seconds: float) -> Membership:

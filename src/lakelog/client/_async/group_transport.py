@@ -1,4 +1,4 @@
-"""The seam between the client's verbs about groups and what carries them; part of a transport, under the same rules."""
+"""The interface for group operations that both transports implement. It is part of `AsyncTransport`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from lakelog.model.membership import Membership
 
 
 class AsyncGroupTransport(Protocol):
-    """`seconds` is how long a call may take, the time that it asked the server to wait included."""
+    """The group operations of a transport.
+
+    `seconds` is the time limit of a call, including the time that the server waits.
+    """
 
     async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed: ...
 
     async def answer(
         self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
     ) -> list[Answered | LakelogError]:
-        """One result each, in order."""
+        """Send answers. Return one result for each, in order."""
         ...
 
     async def join(self, wish: JoinWish, seconds: float) -> Membership: ...

@@ -47,7 +47,7 @@ Hook = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """How a subscription works. None leaves a setting to the group."""
+    """The options of a subscription. None means the group's setting."""
 
     concurrency: int = 1
     batch_size: int = 50
@@ -59,7 +59,7 @@ class SubscriptionOptions:
     on_dead: Hook | None = None
     on_ack: Hook | None = None
     start_from: StartFrom | None = None
-    """None means latest, and is not sent."""
+    """The start of a new group. None means latest, and is not sent."""
     ack: Literal["auto", "manual"] = "auto"
     ack_timeout: timedelta | float = 30.0
     lease: timedelta | float = model.DEFAULT_LEASE_MS / 1000
@@ -162,7 +162,7 @@ def wish_of(
     assignor: Assignor | str | None = None,
     window: int | None = None,
 ) -> GroupWish:
-    """Return the settings of a group, from the forms that callers write."""
+    """Return the settings of a group from the arguments of a caller."""
     return GroupWish(
         order=_choice(Order, "order", order),
         filter=None if filter is None else check_text("filter", filter),
