@@ -1,6 +1,7 @@
 """The JSON bodies about groups, members and dead letters, as structs that are checked while they are decoded.
 
-As in `shapes`: durations are `_ms` integers, times RFC 3339 with an offset, an unknown field of a body is refused.
+The conventions are those of `shapes`: durations are `_ms` integers, times are RFC 3339 with an offset, and an unknown
+field of a body is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MessageIds = Annotated[list[Annotated[str, Meta(max_length=120)]], Meta(min_leng
 
 
 class Join(WishShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/join"""
+    """The body of POST /v1/groups/{group}/join."""
 
     topics: Annotated[list[Name], Meta(min_length=1, max_length=1000)]
     member_id: Identity | None = None
@@ -28,16 +29,16 @@ class Join(WishShape, frozen=True, kw_only=True):
     client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ -]{1,60}$")] | None = None
     """The kind of program that joins; shown with its address."""
     replace: bool = False
-    """All other members leave in the same change."""
+    """True to make all other members leave in the same change."""
 
 
 class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):
-    """A dead letter, with its message as a fetch shows it. `error` is the last reason, `owner` the last owner."""
+    """A dead letter, with the fields of a fetched message. `error` is the last reason, `owner` the last owner."""
 
     topic: str
     partition: int
     epoch: int
-    """The position epoch in which it died: after a seek a message may die once more."""
+    """The position epoch in which the message died. After a seek, a message may die again."""
     state: str
     error: str
     deliveries: int
@@ -46,11 +47,11 @@ class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True)
     owner: str
     lineage: str | None = None
     redriven_to: str | None = None
-    """The id of the message that was appended for it."""
+    """The id of the message that a redrive appended."""
     traceback: str | None = None
     """The traceback of the last failure, as the worker sent it."""
     without_message: bool = False
-    """The message was out of reach already when it was given up: only where it was is known."""
+    """True if the message could not be read when it became a dead letter. Only its position is known."""
 
 
 class DeadLetterList(ReplyShape, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ class DeadLetterList(ReplyShape, frozen=True, kw_only=True):
 
 
 class Repaired(BodyShape, frozen=True, kw_only=True):
-    """A value, headers, or both, to publish in place of the dead letter's own."""
+    """A value, headers, or both, to publish instead of those of the dead letter."""
 
     value: Raw | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
@@ -68,14 +69,17 @@ class Repaired(BodyShape, frozen=True, kw_only=True):
 
 
 class Retry(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/dead-letters/{message_id}/retry. The body may be left out."""
+    """The body of POST /v1/groups/{group}/dead-letters/{message_id}/retry. It may be omitted."""
 
     force: bool = False
     repaired: Repaired | None = None
 
 
 class Redrive(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/dead-letters/redrive: by `message_ids`, or those that `topic` and `where` select."""
+    """The body of POST /v1/groups/{group}/dead-letters/redrive.
+
+    It selects by `message_ids`, or by `topic` and `where`.
+    """
 
     message_ids: MessageIds | None = None
     topic: Name | None = None
@@ -94,7 +98,7 @@ class RefusalShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class RedrivenShape(ReplyShape, frozen=True, kw_only=True):
-    """The result of a redrive or a dry run. `ids` and `refusals` are the first few; `has_more` means call again."""
+    """The result of a redrive or a dry run. `ids` and `refusals` are the first few. If `has_more`, repeat the call."""
 
     dry_run: bool
     redriven: int
@@ -105,7 +109,7 @@ class RedrivenShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class DiscardDead(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/groups/{group}/dead-letters/discard: the same selection."""
+    """The body of POST /v1/groups/{group}/dead-letters/discard. It selects like `Redrive`."""
 
     message_ids: MessageIds | None = None
     topic: Name | None = None
