@@ -1,6 +1,7 @@
 """The JSON bodies of consume and of the answers to leases, as structs that are checked while they are decoded.
 
-As in `shapes`: durations are `_ms` integers, times RFC 3339 with an offset, an unknown field of a body is refused.
+The conventions are those of `shapes`: durations are `_ms` integers, times are RFC 3339 with an offset, and an unknown
+field of a body is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MaxMessages = Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_MESSAGES)]
 
 
 class SettingsShape(BodyShape, frozen=True, kw_only=True):
-    """The settings of a group that a caller states; omitted settings are not stated. PATCH /v1/groups/{group}"""
+    """The settings of a group in a request. An omitted setting does not change, and accepts any."""
 
     order: Literal["key", "partition", "none"] | None = None
     filter: Text | None = None
@@ -35,9 +36,11 @@ class SettingsShape(BodyShape, frozen=True, kw_only=True):
 
 
 class WishShape(SettingsShape, frozen=True, kw_only=True):
-    """The same of a caller that makes the group if there is none. `start_from` counts in topics not read before.
+    """The settings of a group in a request that creates a missing group.
 
-    It is `earliest`, `latest`, `none` (wait for a seek), an offset, or a time.
+    `start_from` applies to topics not read before.
+
+    `start_from` is `earliest`, `latest`, `none` (wait for a seek), an offset, or a time.
     """
 
     start_from: Natural | Annotated[str, Meta(max_length=40)] | None = None
@@ -47,7 +50,7 @@ LeaseAnswers = Annotated[tuple[LeaseAnswer, ...], Meta(min_length=1, max_length=
 
 
 class Consume(WishShape, frozen=True, kw_only=True):
-    """POST /v1/consume. `answers` are decided first, together with the take; the call then does not wait."""
+    """The body of POST /v1/consume. `answers` are decided first, in the same commit; the call then does not wait."""
 
     topic: Name
     group: Name
@@ -63,7 +66,7 @@ class Consume(WishShape, frozen=True, kw_only=True):
 
 
 class Push(WishShape, frozen=True, kw_only=True):
-    """The query of GET /v1/consume. Retries cannot be stated in it."""
+    """The query of GET /v1/consume. It has no field for retries."""
 
     topic: Name
     group: Name
@@ -75,7 +78,7 @@ class Push(WishShape, frozen=True, kw_only=True):
 
 
 class LeasedShape(FetchedShape, frozen=True, kw_only=True, omit_defaults=True):
-    """One leased message: as a fetch shows it, and how often it was delivered (this time included) and failed."""
+    """One leased message, with the fields of a fetch and the number of deliveries (including this one) and failures."""
 
     delivery: int
     failures: int
@@ -106,7 +109,9 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """No lease when there was nothing in time. `generation` is answered to a call that named a member.
+    """The reply to a consume.
+
+    It has no lease if no message arrived in time. `generation` is set if the call named a member.
 
     `answered` has the outcome of each of the call's `answers`, in order.
     """
@@ -128,7 +133,7 @@ class PushedShape(LeasedShape, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ack(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/ack. `partition` may be left out where the topic has one; `offset` or `offsets` is needed."""
+    """The body of POST /v1/ack. `partition` is optional if the topic has one; `offset` or `offsets` is required."""
 
     topic: Name
     group: Name
@@ -141,7 +146,7 @@ class Ack(BodyShape, frozen=True, kw_only=True):
 
 
 class AckCumulative(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/ack-cumulative: all of the lease up to and including the offset."""
+    """The body of POST /v1/ack-cumulative, which acks the messages of a lease up to and including the offset."""
 
     topic: Name
     group: Name
@@ -153,9 +158,11 @@ class AckCumulative(BodyShape, frozen=True, kw_only=True):
 
 
 class Nack(Ack, frozen=True, kw_only=True):
-    """POST /v1/nack. `counted` is a failure, `uncounted` gives back, `fatal` goes straight to the dead letters.
+    """The body of POST /v1/nack.
 
-    A dead letter keeps the `traceback`, up to 8 KiB: of a longer one the beginning and the end.
+    A `counted` nack is a failure, `uncounted` is a release, and `fatal` makes a dead letter.
+
+    A dead letter keeps up to 8 KiB of the `traceback`; a longer one loses its middle.
     """
 
     delay_ms: DelayMs | None = None
@@ -165,13 +172,16 @@ class Nack(Ack, frozen=True, kw_only=True):
 
 
 class Discard(Ack, frozen=True, kw_only=True):
-    """POST /v1/discard"""
+    """The body of POST /v1/discard."""
 
     reason: Text = ""
 
 
 class Extend(Ack, frozen=True, kw_only=True):
-    """POST /v1/extend: the whole lease, named by its token or by an offset. `alone`: its suspect now runs alone."""
+    """The body of POST /v1/extend.
+
+    It names the lease by token or offset. `alone` means that its suspect now runs alone.
+    """
 
     lease_ms: LeaseMs = DEFAULT_LEASE_MS
     alone: bool = False
@@ -182,7 +192,7 @@ class Extended(ReplyShape, frozen=True, kw_only=True):
 
 
 class Answers(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/topics/{topic}/groups/{group}/answers"""
+    """The body of POST /v1/topics/{topic}/groups/{group}/answers."""
 
     owner: Identity
     answers: LeaseAnswers

@@ -28,7 +28,7 @@ from lakelog.storage.store import HotBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeAsk:
-    """One call for messages. A repeat with the same owner and request id gets the leases of the first try again."""
+    """One call for messages. A repeat with the same owner and request id gets the leases of the first call again."""
 
     topic: str
     group: str
@@ -40,19 +40,22 @@ class ConsumeAsk:
     member_id: str | None = None
     generation: int | None = None
     isolates: bool = False
-    """The owner runs a suspect alone and says so with an extend (`alone`): only then its end counts as a failure."""
+    """True if the owner runs a suspect alone and confirms it with an extend (`alone`), so that an expiry counts as
+    a failure.
+    """
     repeat: bool = False
-    """The call was sent before, with the same request id, and its answer was lost: the journals are read first, because
-    another server may have granted its leases."""
+    """True if the call was sent before with the same request id, and its response was lost. The journals are then
+    read first, because another server may have granted the leases.
+    """
     answers: Sequence[LeaseAnswer] = ()
-    """Answers for leases that the owner holds, decided together with the take. A call with answers does not wait
+    """Answers about leases that the owner holds, decided together with this call. A call with answers does not wait
     for messages: it returns as soon as the answers are decided."""
     wish: GroupWish = field(default_factory=GroupWish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedBatch:
-    """A stored batch, whole, and which of its offsets are meant (ascending)."""
+    """A whole stored batch, and the offsets in it that belong to the lease, ascending."""
 
     cached: CachedBatch
     offsets: Sequence[int]
@@ -63,7 +66,7 @@ class LeasedBatch:
 
     @property
     def decoded(self) -> pa.RecordBatch:
-        """The batch decoded, which happens once, however many leases hold parts of it."""
+        """The decoded batch. It is decoded once, even if several leases hold parts of it."""
         return self.cached.batch
 
 
@@ -75,18 +78,18 @@ class Leased:
     partition: int
     expires_ms: int
     suspect: bool
-    """Whether its last owner was lost while it held the message; run it alone."""
+    """True if the last lease of the message expired. Run the message alone."""
     offsets: Sequence[int]
     deliveries: Mapping[int, int]
-    """By offset; one that is not here is delivered for the first time."""
+    """The delivery attempt by offset; 1 for an offset that is missing."""
     failures: Mapping[int, int]
-    """By offset; one that is not here has never failed."""
+    """The number of failures by offset; 0 for an offset that is missing."""
     pieces: Sequence[LeasedBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeResult:
-    """The result of a call for messages; no lease if there was nothing in time, or if the assignment changed."""
+    """The result of a consume. It has no lease if no message arrived in time, or if the assignment changed."""
 
     topic: Topic
     group: Group
@@ -94,18 +97,20 @@ class ConsumeResult:
     generation: int | None = None
     """The group's generation, for a call that named a member."""
     has_waited: bool = False
-    """There was nothing when the call came."""
+    """True if no message was available when the call arrived."""
     answered: Sequence[Answered | LakelogError] | None = None
     """The outcomes of the call's answers, in order; None for a call without answers."""
     refusal: LakelogError | None = None
-    """The error because of which a call with answers got no lease. Messages may have been leased and released."""
+    """The reason why a call with answers got no lease. Messages may have been leased and released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAsk:
-    """`member_id` None: one is made up. Joining again with the same id changes topics and settings, not identity.
+    """The arguments of a join.
 
-    `replaces`: all other members leave in the same change, and their calls are refused from then on.
+    Without a `member_id`, the engine creates one. A repeated join changes topics and settings.
+
+    With `replaces`, all other members leave in the same change, and their later calls are refused.
     """
 
     group: str
@@ -118,7 +123,10 @@ class JoinAsk:
 
 
 class MembersInfo(Value, frozen=True, kw_only=True):
-    """State is `empty`, `stable` or `rebalancing` (a cursor group waits for partitions to be given up)."""
+    """The members of a group.
+
+    `state` is `empty`, `stable` or `rebalancing` (members of a cursor group still have to release partitions).
+    """
 
     state: str
     generation: int
@@ -129,4 +137,4 @@ class MembersInfo(Value, frozen=True, kw_only=True):
     last_rebalance_at: datetime | None
     """When the assignment last changed."""
     rebalancing_ms: int
-    """How long, in all, partitions waited for their next member."""
+    """The total time that partitions waited for their next member."""
