@@ -1,7 +1,6 @@
-"""Notifies caches, waiters and other processes that a partition's log or a group has changed.
+"""The hub of notifications: a partition's log or a group changed, in this process or in another one.
 
-Caches are invalidated first, then waiters are woken, then other processes are notified. The module reads and decides
-nothing.
+Caches are invalidated first, then waiters are woken, then other processes are notified. It reads and decides nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Changes:
         self._group_caches: list[Invalidate] = []
 
     def add_partition_cache(self, invalidate: Invalidate) -> None:
-        """Call `invalidate` with the id of each partition whose log start or end changed."""
+        """Call `invalidate` with the id of each partition whose log begins or ends elsewhere."""
         self._partition_caches.append(invalidate)
 
     def add_group_cache(self, invalidate: Invalidate) -> None:
@@ -33,13 +32,13 @@ class Changes:
         self._group_caches.append(invalidate)
 
     def partition_moved(self, cell: int, pid: int) -> None:
-        """Announce that the start or end of a partition's log changed, other than by a publish."""
+        """Notify everyone that a partition's log begins or ends elsewhere, other than by a publish."""
         for invalidate in self._partition_caches:
             invalidate(pid)
         self.announcers[cell].grew(pid)
 
     def group_changed(self, group_id: int) -> None:
-        """Announce that a group, its members or its positions changed."""
+        """Notify everyone that a group, its members or its positions changed."""
         for invalidate in self._group_caches:
             invalidate(group_id)
         for announcer in self.announcers.values():
@@ -54,7 +53,7 @@ class Changes:
             await announcer.stop()
 
     def _heard(self, number: int | None) -> None:
-        """Invalidate caches after another process announced a partition id, a negated group id, or None for any."""
+        """Invalidate after another process announced a partition id or a negated group id; None: any changed."""
         if number is None or number < 0:
             for invalidate in self._group_caches:
                 invalidate(None if number is None else -number)

@@ -1,6 +1,7 @@
 """The engine of one process: its operations over a catalog and the partition stores of all cells.
 
-Each server and each embedded client has one engine. A kill loses only caches, batches being committed, and waiters.
+Servers and the embedded client have one each. It has no state that a kill could lose: only caches, batches being
+committed, and waiters.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class EngineSettings:
     object_store: str | None = None
     """The URL of the object store that holds cold segments; the same for all processes of an installation."""
     logs_groups: bool = False
-    """True to log events in groups: joins, expired leases, dead letters."""
+    """Whether to log what happens in groups: joins, expired leases, dead letters."""
 
 
 class Engine:
-    """The engine. Its operations on the log are `topics`, `publisher`, `columns`, `fetcher`, `lake` and `writes`.
+    """The operations: `topics`, `publisher`, `columns`, `fetcher`, `lake`, `writes`.
 
-    Its operations on groups are `leases`, `members`, `groups` and `dead_letters`. Call `start` first and `close` last.
+    For groups: `leases`, `members`, `groups`, `dead_letters`. Call `start` first and `close` last.
     """
 
     def __init__(
@@ -105,11 +106,9 @@ class Engine:
             self.members.drop,
             self._journals.drop,
         )
-        for cell, store in cells.items():
-            store.on_replaced(partial(self.caches.drop, cell))
 
     async def start(self) -> None:
-        """Start to exchange notifications with other processes."""
+        """Begin to pass notifications between processes."""
         self._changes.start()
 
     async def close(self) -> None:

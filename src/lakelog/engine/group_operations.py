@@ -1,4 +1,4 @@
-"""The operations about groups and members, bound to the engine's verbs. The module decides nothing."""
+"""The operations about groups and members, bound to the engine's verbs. It decides nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from lakelog.wire.operations import dead_letters, groups
 
 
 def bind_groups(verbs: Verbs, engine: Engine) -> None:
-    """Bind the operations that read groups and those that change them."""
+    """Bind the operations that look at groups, and those that change them."""
     _bind_reads(verbs, engine)
     _bind_changes(verbs, engine)
     _bind_positions(verbs, engine)
     _bind_dead_letters(verbs, engine)
+    verbs.bind(groups.JOIN, lambda caller, asked: engine.members.join(caller.scope, asked, caller.host))
     verbs.bind(
         groups.HEARTBEAT,
         lambda caller, asked: engine.members.heartbeat(caller.scope, asked.group, asked.member_id, asked.generation),
@@ -47,7 +48,7 @@ def _bind_reads(verbs: Verbs, engine: Engine) -> None:
 
 def _bind_changes(verbs: Verbs, engine: Engine) -> None:
     async def alter(caller: Caller, asked: AlterGroupRequest) -> GroupInfo:
-        return (await engine.groups.alter(caller.scope, asked.group, asked.wish())).info()
+        return (await engine.groups.alter(caller.scope, asked.group, asked)).info()
 
     async def pause(caller: Caller, asked: progress.PauseRequest) -> GroupInfo:
         return (await engine.groups.pause(caller.scope, asked.group, asked.topic)).info()

@@ -10,7 +10,7 @@ from lakelog.model.limits import MAX_DURATION_MS
 from lakelog.model.structs import Name, Request, Value
 
 MAX_PURGED = 10_000
-"""The largest number of dead letters that one call purges."""
+"""The most dead letters that one call purges."""
 
 
 class PurgeDeadLettersRequest(Request, frozen=True, kw_only=True):

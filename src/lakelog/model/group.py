@@ -1,4 +1,4 @@
-"""Groups: their settings, start positions and topics."""
+"""Groups: what readers that share progress agree on, and how a failed message is tried again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, field
-from msgspec.structs import replace
 
-from lakelog.errors import GroupSettingsDiffer
 from lakelog.model.kinds import Assignor as Assignor
 from lakelog.model.kinds import GroupKind as GroupKind
 from lakelog.model.kinds import Order as Order
@@ -19,7 +17,8 @@ from lakelog.model.retries import MAX_RETRIES as MAX_RETRIES
 from lakelog.model.retries import Exponential as Exponential
 from lakelog.model.retries import Fixed as Fixed
 from lakelog.model.retries import RetryPolicy as RetryPolicy
-from lakelog.model.structs import Name, Request, Text, Value
+from lakelog.model.structs import Name, Natural, Request, Text, Value
+from lakelog.model.times import parse_time
 from lakelog.model.topic import Scope
 
 DEFAULT_LEASE_MS = 30_000
@@ -32,7 +31,7 @@ MAX_WINDOW = 10_000
 
 
 class NoStart:
-    """The group does not read before a seek gives it a position."""
+    """The group has to be given a position by a seek before it reads."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NoStart)
@@ -42,11 +41,13 @@ class NoStart:
 
 
 Start = Earliest | Latest | AtTime | AtOffset | NoStart
-"""The position at which a group starts in a topic that it has not read before."""
+"""Where a group begins in a topic that it has not read before."""
+_LATEST = Latest()
+_STARTS: dict[str, Start] = {"earliest": Earliest(), "latest": _LATEST, "none": NoStart()}
 
 
 class GroupSettings(Value, frozen=True, kw_only=True):
-    """The settings of a group, which apply to all its members.
+    """The settings of a group, which hold for all its members.
 
     Attributes:
         order: Which messages run one after another.
@@ -54,7 +55,7 @@ class GroupSettings(Value, frozen=True, kw_only=True):
         retries: How a failed message is delivered again.
         dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
         assignor: How partitions are shared among the members.
-        window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to 10,000.
+        window: How many messages of one partition are leased or wait for a retry at most, from 1 to 10,000.
     """
 
     order: Order = Order.KEY
@@ -85,10 +86,18 @@ class GroupInfo(Value, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class AlterGroupRequest(Request, frozen=True, kw_only=True):
-    """New settings for a group. None does not change a setting; an empty filter removes the filter."""
+class RequestedSettings(Request, frozen=True, kw_only=True):
+    """The settings of a group that a request states. None states nothing.
 
-    group: Name
+    Attributes:
+        order: Which messages run one after another.
+        filter: Which messages the group gets.
+        retries: How a failed message is delivered again.
+        dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
+        assignor: How partitions are shared among the members.
+        window: How many messages of one partition are leased or wait for a retry at most, from 1 to 10,000.
+    """
+
     order: Order | None = None
     filter: Text | None = None
     retries: RetryPolicy | None = None
@@ -96,47 +105,50 @@ class AlterGroupRequest(Request, frozen=True, kw_only=True):
     assignor: Assignor | None = None
     window: Annotated[int, Meta(ge=1, le=MAX_WINDOW)] | None = None
 
-    def wish(self) -> GroupWish:
-        """Return the settings that are given."""
-        return GroupWish(**{name: getattr(self, name) for name in GroupSettings.__struct_fields__})
+    @property
+    def stated(self) -> tuple[object, ...]:
+        """The settings in the order of `GroupSettings`, None for those that are not stated."""
+        return (self.order, self.filter, self.retries, self.dead_letter, self.assignor, self.window)
+
+    def stated_by_name(self) -> dict[str, Any]:
+        """Return the settings that are stated, by name."""
+        named = zip(GroupSettings.__struct_fields__, self.stated, strict=True)
+        return {name: wanted for name, wanted in named if wanted is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWish:
-    """The settings that a caller states: they create a missing group, and must match an existing one.
+class AlterGroupRequest(RequestedSettings, frozen=True, kw_only=True):
+    """New settings for a group. None does not change a setting; an empty filter removes the filter."""
 
-    None accepts any setting. `start` applies only if the group has not read the topic before.
+    group: Name
+
+
+class NewGroupSettings(RequestedSettings, frozen=True, kw_only=True):
+    """The settings that a consume or a join states: they create a missing group, and must match an existing one.
+
+    Attributes:
+        start_from: Where the group begins in a topic that it has not read before: "earliest", "latest", "none" (wait
+            for a seek), an offset, or a time in RFC 3339. Default: "latest".
     """
 
-    kind: GroupKind | None = None
-    order: Order | None = None
-    filter: str | None = None
-    retries: RetryPolicy | None = None
-    dead_letter: bool | None = None
-    assignor: Assignor | None = None
-    window: int | None = None
-    start: Start | None = None
+    start_from: Natural | Annotated[str, Meta(max_length=40)] | None = None
 
-    def settings(self) -> GroupSettings:
-        """Return the settings of a group that is created with these values."""
-        return replace(GroupSettings(), **self.stated())
+    def __post_init__(self) -> None:
+        if self.start_from is not None:
+            _ = self.start
 
-    def check(self, group: Group) -> None:
-        """Raise `GroupSettingsDiffer` if the group has other settings. The error names both values."""
-        for name, wanted in self.stated().items():
-            present = getattr(group.settings, name)
-            if wanted != present:
-                raise GroupSettingsDiffer(
-                    f"Group '{group.name}' has {name} {present!s}, and this caller wants {wanted!s}. "
-                    f"Change the caller, or the group with `lakelog groups alter {group.name}`.",
-                    group=group.name,
-                    setting=name,
-                )
-
-    def stated(self) -> dict[str, Any]:
-        """Return the settings that are given, by name."""
-        stated = {name: getattr(self, name) for name in GroupSettings.__struct_fields__}
-        return {name: wanted for name, wanted in stated.items() if wanted is not None}
+    @property
+    def start(self) -> Start:
+        """The position of `start_from`."""
+        given = self.start_from
+        if given is None:
+            return _LATEST
+        if isinstance(given, int):
+            return AtOffset(given)
+        if (found := _STARTS.get(given)) is not None:
+            return found
+        if given.isascii() and given.isdigit() and len(given) < 19:
+            return AtOffset(int(given))
+        return AtTime(parse_time("start_from", given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +161,7 @@ class Group:
     kind: GroupKind
     settings: GroupSettings
     version: int
-    """A number that rises with every change of the settings, and with pause and resume."""
+    """Rises with every change of the settings, and with pause and resume."""
     cell: int
     paused: frozenset[str]
     """Paused topics by name; `*` means all."""
@@ -177,11 +189,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTopic:
-    """A topic that a group reads. It is decided once, in the catalog, for all partitions.
+    """A topic that a group reads: decided once, in the catalog, for all partitions.
 
-    `starts[n]` is the first offset in partition n; a partition that is added later starts at 0. A seek raises `epoch`
-    and sets `targets` (None: the partition does not move). The seek is complete when every partition's journal has
-    reached the epoch.
+    `starts[n]` is where it begins in partition n; a partition born later begins at 0. A seek raises `epoch` and names
+    `targets` (None: that partition stays where it is); it holds when every partition's journal has reached the epoch.
     """
 
     group_id: int

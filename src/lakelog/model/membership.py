@@ -1,16 +1,43 @@
-"""Membership: the partitions that a member of a group reads."""
+"""Membership: the partitions that a member of a group is to read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from msgspec import field
+from msgspec import Meta, field
 
+from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS, GroupKind, NewGroupSettings
+from lakelog.model.limits import MAX_JOINED_TOPICS
 from lakelog.model.structs import Identity, Name, Natural, Request, Value
 
 
+class JoinRequest(NewGroupSettings, frozen=True, kw_only=True):
+    """A member that wants to read topics. Joining again with the same id changes its topics and settings only.
+
+    Attributes:
+        group: The name of the group.
+        topics: The topics that the member reads, at most 100.
+        member_id: The id of the member. Default: the engine makes one up.
+        session_ms: The time without a sign of life after which the member is removed.
+        kind: Whether the group leases messages or commits positions.
+        client: The kind of program that joins; shown with its address.
+        replaces: Whether all other members leave in the same change. Their calls are refused from then on.
+    """
+
+    group: Name
+    topics: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_JOINED_TOPICS)]
+    member_id: Identity | None = None
+    session_ms: Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)] = field(
+        default=DEFAULT_SESSION_MS, name="session_timeout_ms"
+    )
+    kind: GroupKind | None = None
+    client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ -]{1,60}$")] | None = None
+    replaces: bool = field(default=False, name="replace")
+
+
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
-    """A heartbeat of a member, with the last generation that it received."""
+    """A sign of life of a member, with the last generation that it received."""
 
     group: Name
     member_id: Identity
@@ -25,7 +52,7 @@ class LeaveRequest(Request, frozen=True, kw_only=True):
 
 
 class Membership(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The partitions that a member reads in a generation.
+    """The partitions that a member is to read in a generation.
 
     Attributes:
         member_id: The id of the member.

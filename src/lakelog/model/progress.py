@@ -19,7 +19,7 @@ MAX_GROUP_PAGE = 1000
 
 
 class GroupSummary(GroupInfo, frozen=True, kw_only=True):
-    """A group in a list: its settings and its progress.
+    """A group in a list: its settings, and how far it is.
 
     Attributes:
         status: The status of the group; see `GroupDescription`.
@@ -38,17 +38,13 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
 
 
 class GroupQuery(Request, frozen=True, kw_only=True):
-    """A request for groups, by name."""
+    """Which groups to list."""
 
     after: (
-        Annotated[
-            Name, Meta(description="Only groups whose names come after this one: the `next` of the previous page.")
-        ]
+        Annotated[Name, Meta(description="Only groups whose names come after this one: the `next` of the page before.")]
         | None
     ) = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_GROUP_PAGE, description="The largest number of groups to return.")] = (
-        MAX_GROUP_PAGE
-    )
+    limit: Annotated[int, Meta(ge=1, le=MAX_GROUP_PAGE, description="The most groups to return.")] = MAX_GROUP_PAGE
 
 
 class GroupPage(Value, frozen=True, kw_only=True):
@@ -79,7 +75,7 @@ class PauseRequest(Request, frozen=True, kw_only=True):
 
 
 class TopicGroupsRequest(Request, frozen=True, kw_only=True):
-    """A topic whose groups are all paused or resumed."""
+    """A topic: all groups that read it are meant."""
 
     topic: Name
 
@@ -111,7 +107,7 @@ class MemberInfo(Value, frozen=True, kw_only=True):
 
 
 class LeaseInfo(Value, frozen=True, kw_only=True):
-    """An open lease: its owner and its messages.
+    """An open lease: who holds which messages.
 
     Attributes:
         topic: The topic of the messages.
@@ -121,7 +117,7 @@ class LeaseInfo(Value, frozen=True, kw_only=True):
         offsets: Runs of offsets as (first, last) pairs, both included.
         granted_at: When the lease began.
         expires_at: When the lease ends, unless it is extended.
-        suspect: True if the last lease of the message expired.
+        suspect: Whether the last owner of the message died with it.
     """
 
     topic: str
@@ -142,18 +138,18 @@ class LeaseList(Value, frozen=True, kw_only=True):
 
 
 class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The progress of a group in one partition, and why unfinished messages wait, if they do.
+    """How far a group is in one partition, and why unfinished messages wait, if they do.
 
     Attributes:
         topic: The name of the topic.
         partition: The number of the partition.
         committed: All messages below this offset are finished. It is below the log start if retention removed messages
             that the group has not read.
-        frontier: The offset of the first message that the group has not considered yet.
+        frontier: The offset of the first message that the group has not looked at.
         log_start: The offset of the first message that can be read.
         high_watermark: The offset that the next message will get.
         epoch: The position epoch, which rises with each seek.
-        lag: How many messages are not finished: not considered yet, skipped, leased or waiting.
+        lag: How many messages are not finished: not looked at, skipped, leased or waiting.
         leased: How many messages are leased.
         waiting: How many messages wait for a retry.
         skipped: How many messages wait behind another message with the same key.
@@ -196,7 +192,7 @@ class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GroupLag(Value, frozen=True, kw_only=True):
-    """The number of messages that a group has not finished, in total and by partition."""
+    """How many messages a group has not finished, in all and by partition."""
 
     group_id: str
     lag: int
@@ -204,7 +200,7 @@ class GroupLag(Value, frozen=True, kw_only=True):
 
 
 class GroupDescription(GroupInfo, frozen=True, kw_only=True):
-    """The full description of a group: members, progress, leases, and why unfinished messages wait.
+    """All that is known of a group: members, progress, leases, and why unfinished messages wait.
 
     Attributes:
         status: The most important status of its partitions: `no-consumer`, `full`, `working`, …, `caught-up`; or
@@ -215,7 +211,7 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
         idle: The ids of members without a partition.
         rebalances: How often the assignment has changed.
         last_rebalance_at: When the assignment last changed; None if it never did.
-        rebalancing_ms: The total time that partitions waited for their next member.
+        rebalancing_ms: How long, in all, partitions waited for their next member.
         progress: The progress in each partition.
         dead_letters: How many dead letters there are now, without those redriven or discarded.
     """
@@ -251,7 +247,7 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
         return tuple(f"{show_partitions(some)}: {reason}" for reason, some in places.items())
 
     def __str__(self) -> str:
-        """Return a summary for display."""
+        """Return a summary for people."""
         leases = sum(len(each.leases) for each in self.progress)
         paused = f", paused: {', '.join(self.paused)}" if self.paused else ""
         lines = [

@@ -16,18 +16,18 @@ from lakelog.model.times import to_time
 from lakelog.server.bodies import check_identity, json_body, json_response
 from lakelog.server.calls import Call, Response
 from lakelog.server.group_routing import GroupRouting
-from lakelog.server.lease_forms import result_shape
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.streams import Streams, Subscriber
 from lakelog.wire import consume_shapes as shapes
+from lakelog.wire.operations.consuming import ANSWERS
 
 _ACK = msgspec.json.Decoder(shapes.Ack)
 _ACK_CUMULATIVE = msgspec.json.Decoder(shapes.AckCumulative)
 _NACK = msgspec.json.Decoder(shapes.Nack)
 _DISCARD = msgspec.json.Decoder(shapes.Discard)
 _EXTEND = msgspec.json.Decoder(shapes.Extend)
-_ANSWERS = msgspec.json.Decoder(shapes.Answers)
+_ANSWERS = msgspec.json.Decoder(ANSWERS.rest)
 _KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
 """If all answers of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
@@ -61,18 +61,16 @@ class Answering:
         return await self._one(call, _EXTEND, Verb.EXTEND)
 
     async def many(self, call: Call) -> Response:
-        topic, group = call.parameters["topic"], call.parameters["group"]
         body = await json_body(call)
-        shape: shapes.Answers = decode_json(_ANSWERS, body)
-        if (forwarded := await self._elsewhere(call, body, group, topic)) is not None:
+        request = ANSWERS.with_path(call.parameters, decode_json(_ANSWERS, body))
+        if (forwarded := await self._elsewhere(call, body, request.group, request.topic)) is not None:
             return forwarded
-        said = shape.answers
-        for each in said:
+        for each in request.answers:
             each.check_offsets()
-        caller = Subscriber(call.scope.environment_id, topic, group, shape.owner)
-        results = await self._answered(call, caller, said, shape.generation)
+        caller = Subscriber(call.scope.environment_id, request.topic, request.group, request.owner)
+        results = await self._answered(call, caller, request.answers, request.generation)
         raise_if_alike(results)
-        return json_response(shapes.AnswersAnswer(results=[result_shape(each) for each in results]))
+        return json_response(shapes.AnswersReply(results=[shapes.AnswerResult.of(each) for each in results]))
 
     async def _one(self, call: Call, decoder: msgspec.json.Decoder[Any], verb: Verb) -> Response:
         body = await json_body(call)
@@ -147,6 +145,6 @@ def _said(shape: Shape, verb: Verb, partition: int) -> LeaseAnswer:
 
 
 def raise_if_alike(results: Sequence[Result]) -> None:
-    """Raise the error of the first answer if all answers failed because of the server or the database."""
+    """Raise an error of the server or the database if all answers got it."""
     if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
         raise first

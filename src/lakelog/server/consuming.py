@@ -6,20 +6,19 @@ If the caller disconnects before it gets its leases, they are released without c
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 from starlette.datastructures import QueryParams
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult
+from lakelog.engine.leasing.consuming import ConsumeResult
 from lakelog.errors import InvalidRequest, LakelogError, Overloaded
-from lakelog.model.group import MAX_OWNER_BYTES
-from lakelog.model.lease import LeaseAnswer, Verb
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.ranges import to_ranges
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering, raise_if_alike
-from lakelog.server.bodies import check_identity, json_body
+from lakelog.server.bodies import json_body
 from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
 from lakelog.server.group_routing import GroupRouting
@@ -29,10 +28,8 @@ from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
 from lakelog.server.streams import Subscriber
 from lakelog.server.waiting import unless_ended
-from lakelog.server.wishes import wish_of
-from lakelog.wire.consume_shapes import Consume
 
-_CONSUME = msgspec.json.Decoder(Consume)
+_CONSUME = msgspec.json.Decoder(ConsumeRequest)
 _log = logging.getLogger(__name__)
 
 
@@ -52,82 +49,70 @@ class Consuming:
     async def consume(self, call: Call) -> Response:
         media_type = choose(call.headers.get(b"accept"), FORMS)
         body = await json_body(call)
-        shape: Consume = decode_json(_CONSUME, body)
-        ask = replace(ask_of(shape), repeat=_is_repeat(call))
-        if self._routing is not None and (home := self._routing.elsewhere(call, shape.group, shape.topic)):
-            call.waited = ask.wait_seconds > 0
-            there = self._routing.forward(call, body, home, seconds=ask.wait_seconds)
+        request: ConsumeRequest = decode_json(_CONSUME, body)
+        for each in request.answers:
+            each.check_offsets()
+        repeat = _is_repeat(call)
+        if self._routing is not None and (home := self._routing.elsewhere(call, request.group, request.topic)):
+            seconds = _wait_seconds(request)
+            call.waited = seconds > 0
+            there = self._routing.forward(call, body, home, seconds=seconds)
             forwarded = await unless_ended(call, self._drain, there)
             if forwarded is not None:
                 return forwarded
-            if self._drain.begun and not ask.answers:
+            if self._drain.begun and not request.answers:
                 return _answer(nothing(media_type), media_type)
             # The home server may have leased messages before it became unreachable.
-            ask = replace(ask, repeat=True)
-        consumed = await self._consumed(call, ask)
+            repeat = True
+        consumed = await self._consumed(call, request, repeat)
         if consumed is None:
             return _answer(nothing(media_type), media_type)
-        return await self._told(call, ask, consumed, media_type)
+        return await self._told(call, request, consumed, media_type)
 
-    async def _consumed(self, call: Call, ask: ConsumeAsk) -> ConsumeResult | None:
+    async def _consumed(self, call: Call, request: ConsumeRequest, repeat: bool) -> ConsumeResult | None:
         """Return the leases; None if the server drains before there are any."""
-        if not ask.wait_seconds or self._drain.begun:
-            return await self._engine.leases.consume(call.scope, replace(ask, wait_seconds=0.0))
+        leases = self._engine.leases
+        if not _wait_seconds(request):
+            return await leases.consume(call.scope, request, repeat=repeat)
+        if self._drain.begun:
+            return await leases.consume(call.scope, replace(request, wait_ms=0), repeat=repeat)
 
         async def late(consumed: ConsumeResult) -> None:
             # A caller that lost its connection may repeat the call with the same request id, and gets the same leases.
-            if ask.request_id is None:
-                await give_back(self._engine, call.scope, ask, consumed)
+            if request.request_id is None:
+                await give_back(self._engine, call.scope, request, consumed)
 
-        consumed = await unless_ended(call, self._drain, self._engine.leases.consume(call.scope, ask), late)
+        consumed = await unless_ended(call, self._drain, leases.consume(call.scope, request, repeat=repeat), late)
         call.waited = consumed is None or consumed.has_waited
         return consumed
 
-    def _note_answers(self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult) -> None:
+    def _note_answers(self, call: Call, request: ConsumeRequest, consumed: ConsumeResult) -> None:
         if consumed.answered is None:
             return
-        caller = Subscriber(call.scope.environment_id, ask.topic, ask.group, ask.owner)
-        self._answering.note(caller, ask.answers, consumed.answered)
+        caller = Subscriber(call.scope.environment_id, request.topic, request.group, request.owner)
+        self._answering.note(caller, request.answers, consumed.answered)
         if not consumed.leases:
             raise_if_alike(consumed.answered)
 
-    async def _told(self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult, media_type: str) -> Response:
-        self._note_answers(call, ask, consumed)
+    async def _told(self, call: Call, request: ConsumeRequest, consumed: ConsumeResult, media_type: str) -> Response:
+        self._note_answers(call, request, consumed)
         stored = stored_bytes(consumed)
         try:
             call.hold(stored)
         except Overloaded:
-            await give_back(self._engine, call.scope, ask, consumed)
+            await give_back(self._engine, call.scope, request, consumed)
             raise
         body = await self._engine.threads.run(stored, FORMS[media_type], consumed)
         self._metrics.leased += message_count(consumed)
         return _answer(body, media_type)
 
 
-def ask_of(shape: Consume) -> ConsumeAsk:
-    """Return the request for the engine."""
-    for name, text in (("owner", shape.owner), ("member_id", shape.member_id), ("request_id", shape.request_id)):
-        check_identity(name, text, MAX_OWNER_BYTES)
-    for each in shape.answers:
-        each.check_offsets()
-    return ConsumeAsk(
-        topic=shape.topic,
-        group=shape.group,
-        owner=shape.owner,
-        max_messages=shape.max_messages,
-        lease_ms=shape.lease_ms,
-        # The outcomes of answers must not wait for messages.
-        wait_seconds=0.0 if shape.answers else shape.wait_ms / 1000,
-        request_id=shape.request_id,
-        member_id=shape.member_id,
-        generation=shape.generation,
-        isolates=shape.isolates,
-        answers=shape.answers,
-        wish=wish_of(shape),
-    )
+def _wait_seconds(request: ConsumeRequest) -> float:
+    """Return how long to wait for messages. The outcomes of answers do not wait for them."""
+    return 0.0 if request.answers else request.wait_ms / 1000
 
 
-async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: ConsumeResult) -> None:
+async def give_back(engine: Engine, scope: Scope, request: ConsumeRequest, consumed: ConsumeResult) -> None:
     """Release leases that the caller did not receive."""
     said = [
         LeaseAnswer(
@@ -141,16 +126,16 @@ async def give_back(engine: Engine, scope: Scope, ask: ConsumeAsk, consumed: Con
     if not said:
         return
     try:
-        await engine.leases.answer(scope, ask.topic, ask.group, ask.owner, said)
+        await engine.leases.answer(scope, request.topic, request.group, request.owner, said)
     except LakelogError as error:
-        _log.debug("Group %s: leases could not be released and will expire: %s", ask.group, error.detail)
+        _log.debug("Group %s: leases could not be released and will expire: %s", request.group, error.detail)
 
 
 def _is_repeat(call: Call) -> bool:
     # Other parameters are ignored: later versions of the client may add some.
     text = QueryParams(call.asgi.get("query_string", b"")).get("repeat", "false")
     if text not in ("true", "false"):
-        raise InvalidRequest(f"`repeat` must be true or false, not {text[:40]!r}.")
+        raise InvalidRequest(f"`repeat` is true or false, not {text[:40]!r}.")
     return text == "true"
 
 

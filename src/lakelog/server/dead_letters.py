@@ -40,7 +40,7 @@ class DeadLetterRoutes:
     async def list(self, call: Call) -> Response:
         query = known_query(call, {"topic", "partition", "where", "state", "after", "limit"})
         if (state := query.get("state", "dead")) not in STATES:
-            raise InvalidRequest(f"`state` must be one of {', '.join(STATES)}.")
+            raise InvalidRequest(f"`state` is one of {', '.join(STATES)}.")
         page = await self._engine.dead_letters.list(
             call.scope,
             call.parameters["group"],

@@ -19,12 +19,13 @@ from lakelog.errors import InvalidRequest
 from lakelog.model import limits
 from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
+from lakelog.model.times import parse_time
 from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
 from lakelog.server.messages import COLUMNS, fetched_shapes
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
-from lakelog.server.query import integer, known_query, parse_time
+from lakelog.server.query import integer, known_query
 from lakelog.server.waiting import unless_ended
 from lakelog.wire import shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, write_fetch

@@ -14,7 +14,6 @@ from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
 from lakelog.server.group_routing import GroupRouting
-from lakelog.server.members import MemberRoutes
 from lakelog.server.metrics import Metrics
 from lakelog.server.publishing import Publishing
 from lakelog.server.pushing import Pushing
@@ -33,7 +32,6 @@ def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: Group
         "publish": Publishing(engine, metrics).publish,
         "fetch": Fetching(engine, drain, metrics).fetch,
         **_consuming_handlers(engine, drain, metrics, routing),
-        **_group_handlers(engine, routing),
         **_dead_letter_handlers(engine),
         "stage": Staging(engine, metrics).stage,
     }
@@ -54,11 +52,6 @@ def _consuming_handlers(
         "extend": answering.extend,
         "answers": answering.many,
     }
-
-
-def _group_handlers(engine: Engine, routing: GroupRouting | None) -> dict[str, Handler]:
-    members = MemberRoutes(engine, routing)
-    return {"join": members.join, "short_join": members.join}
 
 
 def _dead_letter_handlers(engine: Engine) -> dict[str, Handler]:

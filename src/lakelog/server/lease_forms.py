@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,16 +11,13 @@ import pyarrow as pa
 
 from lakelog.batches import FETCH, encode, rows, with_positions
 from lakelog.engine.leasing.consuming import ConsumeResult, Leased, LeasedBatch
-from lakelog.errors import LakelogError
-from lakelog.model.lease import Answered
+from lakelog.engine.leasing.lease_heads import lease_head, piece_head
 from lakelog.model.message import message_id
-from lakelog.model.ranges import rises, to_ranges
 from lakelog.model.times import to_time
 from lakelog.server.messages import COLUMNS, shown_as
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
-from lakelog.wire.leases import MEDIA_TYPE, LeaseHead, LeasesHead, PieceHead, write_leases
-from lakelog.wire.problems import problem_of
+from lakelog.wire.leases import MEDIA_TYPE, LeasesHead, PieceHead, write_leases
 
 WHOLE_SHARE = 4
 """A stored batch is sent whole if at least one in this many of its messages is leased, which avoids decoding it."""
@@ -36,9 +33,6 @@ LEASES = pa.schema(
 ANSWERED = "lakelog.answered"
 """A key in the metadata of the Arrow schema: the outcomes of the call's answers, as JSON."""
 
-_OK = shapes.AnswerResult(ok=True)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _encode = msgspec.json.Encoder().encode
 
 Form = Callable[[ConsumeResult], bytes]
@@ -65,23 +59,8 @@ def leased_rows(leased: Leased) -> Iterator[tuple[int, tuple[Any, ...], datetime
         yield offset, row, appended_at
 
 
-def result_shape(result: Answered | LakelogError) -> shapes.AnswerResult:
-    """Return the outcome of one answer."""
-    if isinstance(result, LakelogError):
-        return shapes.AnswerResult(error=problem_of(result))
-    if result.expires_ms is None and not result.dead and result.max_attempts is None:
-        return _OK
-    return shapes.AnswerResult(
-        ok=True,
-        expires_at=None if result.expires_ms is None else to_time(result.expires_ms),
-        dead=list(result.dead) or None,
-        retry_in_ms=result.retry_in_ms,
-        max_attempts=result.max_attempts,
-    )
-
-
 def _answered(consumed: ConsumeResult) -> list[shapes.AnswerResult] | None:
-    return None if consumed.answered is None else [result_shape(each) for each in consumed.answered]
+    return None if consumed.answered is None else [shapes.AnswerResult.of(each) for each in consumed.answered]
 
 
 def as_json(consumed: ConsumeResult) -> bytes:
@@ -119,7 +98,7 @@ def as_leases(consumed: ConsumeResult) -> bytes:
             payload, described = _piece(piece)
             payloads.append(payload)
             pieces.append(described)
-        heads.append(_lease_head(leased, pieces))
+        heads.append(lease_head(leased, pieces))
     head = LeasesHead(
         incarnation=consumed.topic.incarnation,
         leases=heads,
@@ -195,32 +174,9 @@ def _with_lease(part: pa.RecordBatch, offsets: Sequence[int], leased: Leased) ->
 
 
 def _piece(piece: LeasedBatch) -> tuple[bytes, PieceHead]:
-    batch, count = piece.batch, len(piece.offsets)
-    whole = count * WHOLE_SHARE >= batch.count
-    payload = batch.payload if whole else encode(_wanted(piece))
-    head = PieceHead(
-        base=batch.base,
-        count=batch.count,
-        appended_us=(batch.appended_at - _EPOCH) // _MICROSECOND,
-        offsets=to_ranges(piece.offsets),
-        size=len(payload),
-        whole=whole,
-    )
-    return payload, head
-
-
-def _lease_head(leased: Leased, pieces: list[PieceHead]) -> LeaseHead:
-    offsets = leased.offsets
-    return LeaseHead(
-        token=leased.token,
-        partition=leased.partition,
-        expires_ms=leased.expires_ms,
-        suspect=leased.suspect,
-        order=None if rises(offsets) else to_ranges(offsets),
-        deliveries=dict(leased.deliveries),
-        failures=dict(leased.failures),
-        pieces=pieces,
-    )
+    is_whole = len(piece.offsets) * WHOLE_SHARE >= piece.batch.count
+    rows = None if is_whole else encode(_wanted(piece))
+    return piece.batch.payload if rows is None else rows, piece_head(piece, rows)
 
 
 FORMS: dict[str, Form] = {"application/json": as_json, MEDIA_TYPE: as_leases, ARROW_MEDIA_TYPE: as_arrow}

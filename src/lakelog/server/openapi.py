@@ -24,11 +24,11 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "run_id": {"schema": {"type": "string", "minLength": 8, "maxLength": 200}, "example": "0f5c2f6be1d94f9c"},
 }
 _FETCH_HEADERS = {
-    "Lakelog-Start": "The offset at which the response begins.",
-    "Lakelog-Next-Offset": "The offset at which to continue.",
+    "Lakelog-Start": "The offset at which the answer begins.",
+    "Lakelog-Next-Offset": "Where to read on.",
     "Lakelog-Log-Start": "The lowest offset that can still be read.",
     "Lakelog-High-Watermark": "The offset that the next message will get.",
-    "Lakelog-Incarnation": "The incarnation of the topic; a recreated topic has another.",
+    "Lakelog-Incarnation": "Which topic of this name it is: a recreated one has another.",
 }
 _PROBLEM = {
     "type": "object",
@@ -91,7 +91,7 @@ def _operation(row: Row) -> dict[str, Any]:
 
 
 def _body(row: Row) -> Body | None:
-    if row.media is not None:
+    if row.media is not None and (row.media.body is not None or row.request is None):
         return row.media.body
     return None if row.rest is None or row.method == "GET" else {JSON: (row.rest,)}
 
@@ -163,10 +163,7 @@ def _problems(row: Row) -> set[int]:
 def _response(status: int, content: dict[str, Any], headers: dict[str, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {
         "description": HTTPStatus(status).phrase,
-        "headers": {
-            "X-Request-Id": _header("The id of the call, which the server's log also names.", "string"),
-            **headers,
-        },
+        "headers": {"X-Request-Id": _header("The call's id, in the log too.", "string"), **headers},
     }
     if content:
         response["content"] = content

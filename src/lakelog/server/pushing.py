@@ -7,20 +7,20 @@ until they are answered or their lease ends.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult
+from lakelog.engine.leasing.consuming import ConsumeResult
 from lakelog.errors import InvalidRequest, LakelogError
-from lakelog.model.group import MAX_OWNER_BYTES
+from lakelog.model.lease import ConsumeRequest
 from lakelog.model.message import message_id
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
-from lakelog.server.bodies import check_identity
 from lakelog.server.calls import Call, Disconnected, Response, StreamedResponse
 from lakelog.server.consuming import give_back
 from lakelog.server.drain import Drain
@@ -31,8 +31,7 @@ from lakelog.server.negotiation import choose
 from lakelog.server.query import known_query
 from lakelog.server.streams import Hands, Streams, Subscriber
 from lakelog.server.waiting import unless_ended
-from lakelog.server.wishes import wish_of
-from lakelog.wire.consume_shapes import Push, PushedShape
+from lakelog.wire.consume_shapes import PushedShape, PushRequest
 from lakelog.wire.problems import problem_of
 
 NDJSON = "application/x-ndjson"
@@ -41,7 +40,7 @@ HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS, LOOK_LAST_SECONDS = 1.0, 8.0
 """How long a full stream waits for answers before it checks with the engine; doubled each time."""
 
-_NAMES = frozenset(Push.__struct_fields__) - {"retries"}
+_NAMES = frozenset(PushRequest.__struct_fields__) - {"retries"}
 _encode = msgspec.json.Encoder().encode
 
 Line = Callable[[bytes, str], bytes]
@@ -58,26 +57,26 @@ class Pushing:
 
     async def push(self, call: Call) -> Response:
         media_type = choose(call.headers.get(b"accept"), _LINES)
-        ask = _ask(call)
+        request = _request(call)
         # Before the response begins, so that a refusal has its own status.
-        first = await self._engine.leases.consume(call.scope, ask)
-        pieces = self._pieces(call, ask, first, media_type)
+        first = await self._engine.leases.consume(call.scope, request)
+        pieces = self._pieces(call, request, first, media_type)
         return StreamedResponse(200, pieces, (b"content-type", media_type.encode()), (b"cache-control", b"no-store"))
 
     async def _pieces(
-        self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult, media_type: str
+        self, call: Call, request: ConsumeRequest, consumed: ConsumeResult, media_type: str
     ) -> AsyncGenerator[bytes, None]:
         line, beat = _LINES[media_type], _BEATS[media_type]
-        subscriber = Subscriber(call.scope.environment_id, ask.topic, ask.group, ask.owner)
+        subscriber = Subscriber(call.scope.environment_id, request.topic, request.group, request.owner)
         with self._streams.follow(subscriber) as hands:
             try:
                 while True:
                     if consumed.leases:
-                        yield await self._lines(call, ask, consumed, hands, line)
+                        yield await self._lines(call, request, consumed, hands, line)
                         call.release()
                     else:
                         yield beat
-                    found = await self._next(call, ask, hands, consumed)
+                    found = await self._next(call, request, hands, consumed)
                     if found is None:
                         return
                     consumed = found
@@ -86,63 +85,57 @@ class Pushing:
             except LakelogError as error:
                 yield line(_encode({"error": problem_of(error)}), "")
 
-    async def _lines(self, call: Call, ask: ConsumeAsk, consumed: ConsumeResult, hands: Hands, line: Line) -> bytes:
+    async def _lines(
+        self, call: Call, request: ConsumeRequest, consumed: ConsumeResult, hands: Hands, line: Line
+    ) -> bytes:
         stored = stored_bytes(consumed)
         try:
             call.hold(stored)
             piece = await self._engine.threads.run(stored, _lines, consumed, line)
         except BaseException:
-            await asyncio.shield(give_back(self._engine, call.scope, ask, consumed))
+            await asyncio.shield(give_back(self._engine, call.scope, request, consumed))
             raise
         for leased in consumed.leases:
             hands.given(leased)
         self._metrics.leased += message_count(consumed)
         return piece
 
-    async def _next(self, call: Call, ask: ConsumeAsk, hands: Hands, last: ConsumeResult) -> ConsumeResult | None:
+    async def _next(
+        self, call: Call, request: ConsumeRequest, hands: Hands, last: ConsumeResult
+    ) -> ConsumeResult | None:
         """Return the next lease, nothing when a heartbeat is due, or None when the server drains."""
 
         async def late(consumed: ConsumeResult) -> None:
-            await give_back(self._engine, call.scope, ask, consumed)
+            await give_back(self._engine, call.scope, request, consumed)
 
-        return await unless_ended(call, self._drain, self._leased(call.scope, ask, hands, last), late)
+        return await unless_ended(call, self._drain, self._leased(call.scope, request, hands, last), late)
 
-    async def _leased(self, scope: Scope, ask: ConsumeAsk, hands: Hands, last: ConsumeResult) -> ConsumeResult:
+    async def _leased(self, scope: Scope, request: ConsumeRequest, hands: Hands, last: ConsumeResult) -> ConsumeResult:
         beat_at = time.monotonic() + HEARTBEAT_SECONDS
         look = LOOK_SECONDS
-        while hands.count >= ask.max_messages:
+        while hands.count >= request.max_messages:
             hands.freed.clear()
             left = beat_at - time.monotonic()
             if left <= 0:
-                return replace(last, leases=())
+                return dataclasses.replace(last, leases=())
             try:
                 await asyncio.wait_for(hands.freed.wait(), min(left, look))
             except TimeoutError:
                 look = min(2 * look, LOOK_LAST_SECONDS)
-                hands.settle(await self._engine.groups.lag(scope, ask.group, ask.topic))
-        room = ask.max_messages - hands.count
+                hands.settle(await self._engine.groups.lag(scope, request.group, request.topic))
+        room = request.max_messages - hands.count
         left = max(0.0, beat_at - time.monotonic())
-        return await self._engine.leases.consume(scope, replace(ask, max_messages=room, wait_seconds=left))
+        return await self._engine.leases.consume(scope, replace(request, max_messages=room, wait_ms=int(left * 1000)))
 
 
-def _ask(call: Call) -> ConsumeAsk:
+def _request(call: Call) -> ConsumeRequest:
     query = known_query(call, _NAMES)
     try:
-        shape = msgspec.convert(dict(query), Push, strict=False)
+        pushed = msgspec.convert(dict(query), PushRequest, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{error}.") from error
-    for name, text in (("owner", shape.owner), ("member_id", shape.member_id)):
-        check_identity(name, text, MAX_OWNER_BYTES)
-    return ConsumeAsk(
-        topic=shape.topic,
-        group=shape.group,
-        owner=shape.owner,
-        max_messages=shape.max_in_flight,
-        lease_ms=shape.lease_ms,
-        member_id=shape.member_id,
-        generation=shape.generation,
-        wish=wish_of(shape),
-    )
+    fields = {name: getattr(pushed, name) for name in _NAMES if name != "max_in_flight"}
+    return ConsumeRequest(max_messages=pushed.max_in_flight, **fields)
 
 
 def _lines(consumed: ConsumeResult, line: Line) -> bytes:

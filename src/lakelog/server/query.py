@@ -1,20 +1,13 @@
-"""Parses the query of a call: known names only, numbers and times within their bounds."""
+"""Parses the query of a call: known names only, numbers within their bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Set
-from datetime import datetime
-from typing import Annotated
 
-import msgspec
-from msgspec import Meta
 from starlette.datastructures import QueryParams
 
 from lakelog.errors import InvalidRequest
 from lakelog.server.calls import Call
-from lakelog.server.messages import to_utc
-
-_TIME = msgspec.json.Decoder(Annotated[datetime, Meta(tz=True)])
 
 
 def known_query(call: Call, names: Set[str]) -> QueryParams:
@@ -24,7 +17,7 @@ def known_query(call: Call, names: Set[str]) -> QueryParams:
     for name in query:
         if name not in names:
             raise InvalidRequest(
-                f"Unknown parameter {name[:40]!r}. The parameters are {', '.join(sorted(names)) or 'none'}."
+                f"There is no parameter {name[:40]!r}; there are {', '.join(sorted(names)) or 'none'}."
             )
     if len(query.multi_items()) > len(query):
         raise InvalidRequest("A parameter is given twice.")
@@ -36,16 +29,5 @@ def integer(query: QueryParams, name: str, default: int, lowest: int, highest: i
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and lowest <= int(text) <= highest):
-        raise InvalidRequest(f"`{name}` must be a whole number from {lowest} to {highest}, not {text[:40]!r}.")
+        raise InvalidRequest(f"`{name}` is a whole number from {lowest} to {highest}, not {text[:40]!r}.")
     return int(text)
-
-
-def parse_time(name: str, text: str) -> datetime:
-    # A plus sign that was not escaped arrives as a space.
-    quoted = msgspec.json.encode(text.strip().replace(" ", "+"))
-    try:
-        return to_utc(name, _TIME.decode(quoted))
-    except msgspec.MsgspecError as error:
-        raise InvalidRequest(
-            f"`{name}` is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z: {error}."
-        ) from error

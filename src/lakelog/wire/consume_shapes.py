@@ -1,72 +1,26 @@
 """The JSON bodies of consume and of the answers to leases, as structs that are checked while they are decoded.
 
-The conventions are those of `shapes`: durations are `_ms` integers, times are RFC 3339 with an offset, and an unknown
-field of a body is refused.
+As in `shapes`: durations are `_ms` integers, times RFC 3339 with an offset, an unknown field of a body is refused.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from lakelog.model import limits
-from lakelog.model.group import (
-    DEFAULT_LEASE_MS,
-)
-from lakelog.model.lease import DelayMs, LeaseAnswer, LeaseMs, Offsets
-from lakelog.model.retries import RetryPolicy
+from lakelog.errors import LakelogError
+from lakelog.model.group import DEFAULT_LEASE_MS, NewGroupSettings
+from lakelog.model.lease import Answered, DelayMs, LeaseMs, MaxMessages, Offsets
 from lakelog.model.structs import Identity, Name, Natural, PartitionNumber, Text
+from lakelog.model.times import to_ms, to_time
+from lakelog.wire.problems import error_of, problem_of
 from lakelog.wire.shapes import BodyShape, FetchedShape, ReplyShape
 
-WaitMs = Annotated[int, Meta(ge=0, le=limits.MAX_WAIT_MS)]
-MaxMessages = Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_MESSAGES)]
 
-
-class SettingsShape(BodyShape, frozen=True, kw_only=True):
-    """The settings of a group in a request. An omitted setting does not change, and accepts any."""
-
-    order: Literal["key", "partition", "none"] | None = None
-    filter: Text | None = None
-    retries: RetryPolicy | None = None
-    dead_letter: bool | None = None
-    assignor: Literal["range", "round-robin", "sticky", "cooperative-sticky"] | None = None
-    window: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-
-
-class WishShape(SettingsShape, frozen=True, kw_only=True):
-    """The settings of a group in a request that creates a missing group.
-
-    `start_from` applies to topics not read before.
-
-    `start_from` is `earliest`, `latest`, `none` (wait for a seek), an offset, or a time.
-    """
-
-    start_from: Natural | Annotated[str, Meta(max_length=40)] | None = None
-
-
-LeaseAnswers = Annotated[tuple[LeaseAnswer, ...], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
-
-
-class Consume(WishShape, frozen=True, kw_only=True):
-    """The body of POST /v1/consume. `answers` are decided first, in the same commit; the call then does not wait."""
-
-    topic: Name
-    group: Name
-    owner: Identity
-    max_messages: MaxMessages = 1
-    lease_ms: LeaseMs = DEFAULT_LEASE_MS
-    wait_ms: WaitMs = 0
-    member_id: Identity | None = None
-    generation: Natural | None = None
-    request_id: Identity | None = None
-    isolates: bool = False
-    answers: LeaseAnswers = ()
-
-
-class Push(WishShape, frozen=True, kw_only=True):
-    """The query of GET /v1/consume. It has no field for retries."""
+class PushRequest(NewGroupSettings, frozen=True, kw_only=True):
+    """The query of GET /v1/consume. Retries cannot be stated in it."""
 
     topic: Name
     group: Name
@@ -78,7 +32,7 @@ class Push(WishShape, frozen=True, kw_only=True):
 
 
 class LeasedShape(FetchedShape, frozen=True, kw_only=True, omit_defaults=True):
-    """One leased message, with the fields of a fetch and the number of deliveries (including this one) and failures."""
+    """One leased message: as a fetch shows it, and how often it was delivered (this time included) and failed."""
 
     delivery: int
     failures: int
@@ -107,11 +61,38 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int | None = None
     error: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, outcome: Answered | LakelogError) -> AnswerResult:
+        """Return the outcome of an answer as JSON shows it."""
+        if isinstance(outcome, LakelogError):
+            return cls(error=problem_of(outcome))
+        if outcome.expires_ms is None and not outcome.dead and outcome.max_attempts is None:
+            return _OK
+        return cls(
+            ok=True,
+            expires_at=to_time(outcome.expires_ms),
+            dead=list(outcome.dead) or None,
+            retry_in_ms=outcome.retry_in_ms,
+            max_attempts=outcome.max_attempts,
+        )
+
+    def outcome(self) -> Answered | LakelogError:
+        """Return the outcome that JSON shows."""
+        if self.error is not None:
+            return error_of(self.error)
+        return Answered(
+            expires_ms=None if self.expires_at is None else to_ms(self.expires_at),
+            dead=tuple(self.dead or ()),
+            retry_in_ms=self.retry_in_ms,
+            max_attempts=self.max_attempts,
+        )
+
+
+_OK = AnswerResult(ok=True)
+
 
 class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The reply to a consume.
-
-    It has no lease if no message arrived in time. `generation` is set if the call named a member.
+    """No lease when there was nothing in time. `generation` is answered to a call that named a member.
 
     `answered` has the outcome of each of the call's `answers`, in order.
     """
@@ -133,7 +114,7 @@ class PushedShape(LeasedShape, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ack(BodyShape, frozen=True, kw_only=True):
-    """The body of POST /v1/ack. `partition` is optional if the topic has one; `offset` or `offsets` is required."""
+    """POST /v1/ack. `partition` may be left out where the topic has one; `offset` or `offsets` is needed."""
 
     topic: Name
     group: Name
@@ -146,7 +127,7 @@ class Ack(BodyShape, frozen=True, kw_only=True):
 
 
 class AckCumulative(BodyShape, frozen=True, kw_only=True):
-    """The body of POST /v1/ack-cumulative, which acks the messages of a lease up to and including the offset."""
+    """POST /v1/ack-cumulative: all of the lease up to and including the offset."""
 
     topic: Name
     group: Name
@@ -158,11 +139,9 @@ class AckCumulative(BodyShape, frozen=True, kw_only=True):
 
 
 class Nack(Ack, frozen=True, kw_only=True):
-    """The body of POST /v1/nack.
+    """POST /v1/nack. `counted` is a failure, `uncounted` gives back, `fatal` goes straight to the dead letters.
 
-    A `counted` nack is a failure, `uncounted` is a release, and `fatal` makes a dead letter.
-
-    A dead letter keeps up to 8 KiB of the `traceback`; a longer one loses its middle.
+    A dead letter keeps the `traceback`, up to 8 KiB: of a longer one the beginning and the end.
     """
 
     delay_ms: DelayMs | None = None
@@ -172,16 +151,13 @@ class Nack(Ack, frozen=True, kw_only=True):
 
 
 class Discard(Ack, frozen=True, kw_only=True):
-    """The body of POST /v1/discard."""
+    """POST /v1/discard"""
 
     reason: Text = ""
 
 
 class Extend(Ack, frozen=True, kw_only=True):
-    """The body of POST /v1/extend.
-
-    It names the lease by token or offset. `alone` means that its suspect now runs alone.
-    """
+    """POST /v1/extend: the whole lease, named by its token or by an offset. `alone`: its suspect now runs alone."""
 
     lease_ms: LeaseMs = DEFAULT_LEASE_MS
     alone: bool = False
@@ -191,13 +167,5 @@ class Extended(ReplyShape, frozen=True, kw_only=True):
     expires_at: datetime
 
 
-class Answers(BodyShape, frozen=True, kw_only=True):
-    """The body of POST /v1/topics/{topic}/groups/{group}/answers."""
-
-    owner: Identity
-    answers: LeaseAnswers
-    generation: Natural | None = None
-
-
-class AnswersAnswer(ReplyShape, frozen=True, kw_only=True):
+class AnswersReply(ReplyShape, frozen=True, kw_only=True):
     results: list[AnswerResult]

@@ -1,44 +1,28 @@
-"""The JSON bodies about groups, members and dead letters, as structs that are checked while they are decoded.
+"""The JSON bodies about dead letters, as structs that are checked while they are decoded.
 
-The conventions are those of `shapes`: durations are `_ms` integers, times are RFC 3339 with an offset, and an unknown
-field of a body is refused.
+As in `shapes`: durations are `_ms` integers, times RFC 3339 with an offset, an unknown field of a body is refused.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS
-from lakelog.model.structs import Identity, Name, Text
-from lakelog.wire.consume_shapes import WishShape
+from lakelog.model.structs import Name, Text
 from lakelog.wire.shapes import BodyShape, ReplyShape, ShownShape
 
 MessageIds = Annotated[list[Annotated[str, Meta(max_length=120)]], Meta(min_length=1, max_length=10_000)]
 
 
-class Join(WishShape, frozen=True, kw_only=True):
-    """The body of POST /v1/groups/{group}/join."""
-
-    topics: Annotated[list[Name], Meta(min_length=1, max_length=1000)]
-    member_id: Identity | None = None
-    session_timeout_ms: Annotated[int, Meta(ge=MIN_SESSION_MS, le=MAX_SESSION_MS)] = DEFAULT_SESSION_MS
-    kind: Literal["lease", "cursor"] | None = None
-    client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ -]{1,60}$")] | None = None
-    """The kind of program that joins; shown with its address."""
-    replace: bool = False
-    """True to make all other members leave in the same change."""
-
-
 class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):
-    """A dead letter, with the fields of a fetched message. `error` is the last reason, `owner` the last owner."""
+    """A dead letter, with its message as a fetch shows it. `error` is the last reason, `owner` the last owner."""
 
     topic: str
     partition: int
     epoch: int
-    """The position epoch in which the message died. After a seek, a message may die again."""
+    """The position epoch in which it died: after a seek a message may die once more."""
     state: str
     error: str
     deliveries: int
@@ -47,11 +31,11 @@ class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True)
     owner: str
     lineage: str | None = None
     redriven_to: str | None = None
-    """The id of the message that a redrive appended."""
+    """The id of the message that was appended for it."""
     traceback: str | None = None
     """The traceback of the last failure, as the worker sent it."""
     without_message: bool = False
-    """True if the message could not be read when it became a dead letter. Only its position is known."""
+    """The message was out of reach already when it was given up: only where it was is known."""
 
 
 class DeadLetterList(ReplyShape, frozen=True, kw_only=True):
@@ -60,7 +44,7 @@ class DeadLetterList(ReplyShape, frozen=True, kw_only=True):
 
 
 class Repaired(BodyShape, frozen=True, kw_only=True):
-    """A value, headers, or both, to publish instead of those of the dead letter."""
+    """A value, headers, or both, to publish in place of the dead letter's own."""
 
     value: Raw | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
@@ -69,17 +53,14 @@ class Repaired(BodyShape, frozen=True, kw_only=True):
 
 
 class Retry(BodyShape, frozen=True, kw_only=True):
-    """The body of POST /v1/groups/{group}/dead-letters/{message_id}/retry. It may be omitted."""
+    """POST /v1/groups/{group}/dead-letters/{message_id}/retry. The body may be left out."""
 
     force: bool = False
     repaired: Repaired | None = None
 
 
 class Redrive(BodyShape, frozen=True, kw_only=True):
-    """The body of POST /v1/groups/{group}/dead-letters/redrive.
-
-    It selects by `message_ids`, or by `topic` and `where`.
-    """
+    """POST /v1/groups/{group}/dead-letters/redrive: by `message_ids`, or those that `topic` and `where` select."""
 
     message_ids: MessageIds | None = None
     topic: Name | None = None
@@ -98,7 +79,7 @@ class RefusalShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class RedrivenShape(ReplyShape, frozen=True, kw_only=True):
-    """The result of a redrive or a dry run. `ids` and `refusals` are the first few. If `has_more`, repeat the call."""
+    """The result of a redrive or a dry run. `ids` and `refusals` are the first few; `has_more` means call again."""
 
     dry_run: bool
     redriven: int
@@ -109,7 +90,7 @@ class RedrivenShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class DiscardDead(BodyShape, frozen=True, kw_only=True):
-    """The body of POST /v1/groups/{group}/dead-letters/discard. It selects like `Redrive`."""
+    """POST /v1/groups/{group}/dead-letters/discard: the same selection."""
 
     message_ids: MessageIds | None = None
     topic: Name | None = None

@@ -17,33 +17,42 @@ from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import Conflict, GroupKindDiffers, GroupNotFound, GroupSettingsDiffer, NoPosition
-from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, NoStart, Start
+from lakelog.model.group import (
+    Group,
+    GroupKind,
+    GroupSettings,
+    GroupTopic,
+    NewGroupSettings,
+    NoStart,
+    RequestedSettings,
+    Start,
+)
 from lakelog.model.names import check_name
-from lakelog.model.position import Latest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Catalog
 
 _CACHE_SECONDS = 1.0
 _CACHE_SIZE = 10_000
-_AGREED_WISHES = 100
+_AGREED_SETTINGS = 100
 _TRIES = 10
+_NOTHING = NewGroupSettings()
 
 Change = Callable[[Group], tuple[GroupSettings, frozenset[str]]]
-"""Return the new settings and the new paused topics of a group."""
+"""Return the settings and the paused topics that a group is to have."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Entry:
-    """A group that was found recently, and the requested settings that are known to match it."""
+    """A group that was found recently, and the stated settings that agree with it."""
 
     until: float
     group: Group
-    agreed: set[GroupWish] = field(default_factory=set)
+    agreed: set[tuple[object, ...]] = field(default_factory=set)
     group_topics: dict[int, GroupTopic] = field(default_factory=dict)
 
 
 class GroupDirectory:
-    """Finds the groups of all scopes for calls."""
+    """The groups of all scopes, as calls find them."""
 
     def __init__(
         self, catalog: Catalog, extents: Extents, topics: Topics, journals: Journals, changes: Changes
@@ -57,47 +66,53 @@ class GroupDirectory:
         self._keys: dict[int, tuple[int, str]] = {}
         changes.add_group_cache(self.forget)
 
-    async def resolve(self, scope: Scope, name: str, wish: GroupWish | None = None, *, create: bool) -> Group:
-        """Return the group after checking that it matches `wish`. Create a missing group if `create` is set."""
+    async def resolve(
+        self,
+        scope: Scope,
+        name: str,
+        requested: RequestedSettings = _NOTHING,
+        *,
+        kind: GroupKind | None = None,
+        create: bool,
+    ) -> Group:
+        """Return the group. It must agree with the request. A missing group is created if `create` is set."""
         entry = self._cached.get((scope.environment_id, name))
         is_fresh = entry is None or entry.until <= time.monotonic()
         if entry is None or is_fresh:
-            entry = await self._find(scope, name, wish, create)
-        if wish is None or wish in entry.agreed:
+            entry = await self._find(scope, name, requested, kind, create)
+        stated = (kind, *requested.stated)
+        if stated in entry.agreed:
             return entry.group
         try:
-            agree(entry.group, wish)
+            agree(entry.group, requested, kind)
         except (GroupKindDiffers, GroupSettingsDiffer):
             if is_fresh:
                 raise
             # The cached group may be out of date: it may have been altered since.
             self.forget(entry.group.group_id)
-            return await self.resolve(scope, name, wish, create=create)
-        if len(entry.agreed) < _AGREED_WISHES:
-            entry.agreed.add(wish)
+            return await self.resolve(scope, name, requested, kind=kind, create=create)
+        if len(entry.agreed) < _AGREED_SETTINGS:
+            entry.agreed.add(stated)
         return entry.group
 
     def is_current(self, group: Group) -> bool:
-        """Return whether no change of the group was announced since the lookup began."""
+        """Return whether no change of the group was announced since it was looked for."""
         entry = self._cached.get((group.scope.environment_id, group.name))
         return entry is not None and entry.group is group
 
     def forget(self, group_id: int | None) -> None:
-        """Drop the cached group, because it changed. None drops all groups."""
+        """Look for the group again at the next call: it changed. None: any group may have changed."""
         if group_id is None:
             self._cached.clear()
             self._keys.clear()
         elif (key := self._keys.pop(group_id, None)) is not None:
             self._cached.pop(key, None)
 
-    async def group_topic(self, group: Group, topic: Topic, wish: GroupWish | None = None) -> GroupTopic:
-        """Return where the group started in the topic, and its last seek.
+    async def group_topic(self, group: Group, topic: Topic, requested: NewGroupSettings = _NOTHING) -> GroupTopic:
+        """Return where the group began in the topic, and its last seek. Create it with the start if it is missing."""
+        return (await self.begin(group, topic, requested))[0]
 
-        Create a missing group topic at the start in `wish`.
-        """
-        return (await self.begin(group, topic, wish))[0]
-
-    async def begin(self, group: Group, topic: Topic, wish: GroupWish | None) -> tuple[GroupTopic, int | None]:
+    async def begin(self, group: Group, topic: Topic, requested: NewGroupSettings) -> tuple[GroupTopic, int | None]:
         """Return the group topic and, if this call created it, how many existing messages lie before its start."""
         skipped: int | None = None
         entry = self._cached.get((group.scope.environment_id, group.name))
@@ -107,13 +122,13 @@ class GroupDirectory:
         if found is None:
             found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
             if found is None:
-                found, skipped = await self._begin(group, topic, (wish.start if wish else None) or Latest())
+                found, skipped = await self._begin(group, topic, requested.start)
             if entry is not None:
                 entry.group_topics[topic.incarnation] = found
         return found, skipped
 
     async def change(self, scope: Scope, name: str, change: Change) -> Group:
-        """Set the settings and paused topics that `change` returns for the current group."""
+        """Alter settings and paused topics with what `change` returns for the present group."""
         for _ in range(_TRIES):
             group = await self.find(scope, name)
             settings, paused = change(group)
@@ -126,12 +141,12 @@ class GroupDirectory:
             self._journals.altered(altered)
             self.changed(altered)
             return altered
-        raise Conflict(f"Group '{name}' was altered by another call at the same time. Repeat the change.", group=name)
+        raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)
 
     async def create_group_topic(self, group: Group, topic: Topic, wanted: GroupTopic) -> GroupTopic:
-        """Create the group topic and return it, or return the existing one if another caller was first.
+        """Return the group topic that the catalog has now: the wanted one, or the one that was created first.
 
-        If the topic is paused for all groups, the group is paused in it too.
+        A group that starts to read a topic that is paused for all groups is paused for it, too.
         """
         is_paused = await self._pause_with(group, topic)
         made = await self._catalog.groups.group_topic_create(wanted)
@@ -141,11 +156,11 @@ class GroupDirectory:
         return made
 
     async def pause(self, scope: Scope, name: str, topic: str) -> Group:
-        """Stop delivering messages of the topic to the group; `*` means all topics. Leased messages may be answered."""
+        """Hand out nothing of the topic to the group; `*` means all topics. Leased messages may be answered."""
         return await self.change(scope, name, lambda group: (group.settings, group.paused | {topic}))
 
     def changed(self, group: Group) -> None:
-        """Announce that the group was altered, moved or deleted."""
+        """Notify everyone that the group was altered, moved or deleted."""
         self._changes.group_changed(group.group_id)
 
     async def _pause_with(self, group: Group, topic: Topic) -> bool:
@@ -155,7 +170,9 @@ class GroupDirectory:
             await self.pause(group.scope, group.name, topic.name)
         return now.settings.paused
 
-    async def _find(self, scope: Scope, name: str, wish: GroupWish | None, create: bool) -> _Entry:
+    async def _find(
+        self, scope: Scope, name: str, requested: RequestedSettings, kind: GroupKind | None, create: bool
+    ) -> _Entry:
         check_name("group", name)
         group = await self._catalog.groups.group_find(scope, name)
         if group is None:
@@ -163,16 +180,15 @@ class GroupDirectory:
                 raise GroupNotFound(
                     f"Group '{name}' does not exist; it is created when its first member joins or consumes.", group=name
                 )
-            wanted = exact(wish or GroupWish())
+            settings = GroupSettings(**exact(requested))
             cells = sorted(self._extents.cells)
             home = cells[zlib.crc32(name.encode()) % len(cells)]
-            kind = wanted.kind or GroupKind.LEASE
-            group = await self._catalog.groups.group_create(scope, name, kind, wanted.settings(), home)
+            group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)
         return self._remember(group)
 
     async def find(self, scope: Scope, name: str) -> Group:
         """Return the group as the catalog has it now."""
-        return (await self._find(scope, name, None, False)).group
+        return (await self._find(scope, name, _NOTHING, None, False)).group
 
     def _remember(self, group: Group) -> _Entry:
         if len(self._cached) >= _CACHE_SIZE:

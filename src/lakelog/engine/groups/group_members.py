@@ -1,8 +1,8 @@
-"""The members of one group, as one process knows them. All changes of members go through this module.
+"""The members of one group, as one process knows them, and the only way in which it changes them.
 
 Operations that arrive during a write form the next one, so that many members that join together cause one rebalance. A
 write succeeds only if it follows the version that was read; otherwise the newer version is read and everything is
-decided again. The membership is stored in the group's home cell, so a process that dies loses none of it.
+decided again. Nothing is lost with this object: the membership is in the group's home cell.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from lakelog.storage.groups import GroupStore
 CACHE_SECONDS = 1.0
 """The longest time for which the membership is cached.
 
-Other processes announce changes, but an announcement may be lost.
+Other processes announce changes; an announcement may be lost.
 """
 CARE_SECONDS = 60.0
-"""How long this process checks sessions after the last call; longer than any poll waits."""
+"""How long sessions are watched here after the last call: longer than any poll waits."""
 HEARTBEAT_WITHIN_SECONDS = 0.1
 SEEN_WITHIN_SECONDS = 0.5
 _TRIES = 50
@@ -98,12 +98,12 @@ class GroupMembers:
         self._arm()
 
     def drop(self) -> None:
-        """Drop the cached membership, because the data of its cell was replaced."""
+        """Read again before the next answer: the same version may be another membership now."""
         self._drops += 1
         self._news.set()
 
     async def current(self, max_age: float = CACHE_SECONDS) -> MembershipState:
-        """Return the membership, at most `max_age` seconds old, without members whose session has expired."""
+        """Return the membership, at most that old, without the members whose session has expired."""
         if not self._is_fresh(max_age):
             asked_at = self._loop.time()
             async with self._reading:
@@ -121,7 +121,7 @@ class GroupMembers:
             state = await self.current(max_age=0)
         if member_id not in state.members:
             raise UnknownMember(
-                f"Group '{self.group.name}' has no member '{member_id}', or no longer has it. Join again.",
+                f"Group '{self.group.name}' has no member '{member_id}', or no longer: join again.",
                 group=self.group.name,
                 member_id=member_id,
             )
@@ -135,11 +135,11 @@ class GroupMembers:
         return await call.done
 
     def care(self) -> None:
-        """Keep checking sessions, because a caller of this process depends on which members are alive."""
+        """Note that a caller here needs to know which members are alive."""
         self._cared_at = self._loop.time()
 
     def seen(self, member_id: str, within_seconds: float = SEEN_WITHIN_SECONDS) -> None:
-        """Record that the member is alive, unless it is known not to exist."""
+        """Note that the member is alive, unless it is known not to exist."""
         member = self.state.members.get(member_id)
         if member is not None:
             within_seconds = min(within_seconds, member.session_ms / 16_000)
@@ -209,11 +209,7 @@ class GroupMembers:
             async with self._reading:
                 state = await self._commit([operation for call in calls for operation in call.operations])
         except Exception as error:
-            known = (
-                error
-                if isinstance(error, LakelogError)
-                else OutcomeUnknown(f"The change of members failed: {error!r}.")
-            )
+            known = error if isinstance(error, LakelogError) else OutcomeUnknown(f"The membership failed: {error!r}.")
             for call in calls:
                 if not call.done.done():
                     call.done.set_exception(type(known)(known.detail, **known.subject))

@@ -1,7 +1,7 @@
 """Groups: describe, alter, pause, move and delete them, and report their progress.
 
-The decisions of a group are in the catalog, and its progress is in the journals of its partitions. The module delivers
-no messages.
+The decisions of a group are in the catalog, and its progress is in the journals of its partitions. It delivers no
+messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lakelog.engine.groups.settings_check import exact_filter, other_kind
 from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.log.topics import Topics, no_partition
-from lakelog.errors import Conflict, GroupBusy, GroupNotFound, InvalidRequest
-from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, GroupWish, Start
+from lakelog.errors import Conflict, GroupBusy, GroupNotFound
+from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, RequestedSettings, Start
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats
 from lakelog.model.seek import GroupPosition, Skipped, Sought
@@ -55,7 +55,7 @@ class Groups:
     # Looking --------------------------------------------------------------------------------------------------------
 
     async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[GroupSummary]:
-        """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status."""
+        """Return the groups behind `after`, by name, each with its lag, age, members, dead letters and status."""
         groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
         read = await self._catalog.groups.group_topic_list(*groups)
         return await self._summaries.read(groups, read, await self._members.list(groups))
@@ -94,7 +94,7 @@ class Groups:
         return await self._progress.stats(found, readers)
 
     async def positions(self, scope: Scope, name: str, topic: str) -> builtins.list[GroupPosition]:
-        """Return the committed offset and position epoch of each partition; nothing if the group has no position."""
+        """Return the committed offset and the position epoch of each partition; none if the group has no position."""
         group = await self._directory.find(scope, name)
         found = await self._topics.refresh(scope, topic)
         group_topic = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
@@ -105,23 +105,14 @@ class Groups:
 
     # Changing -------------------------------------------------------------------------------------------------------
 
-    async def alter(self, scope: Scope, name: str, wish: GroupWish) -> Group:
+    async def alter(self, scope: Scope, name: str, requested: RequestedSettings) -> Group:
         """Change the settings that the request states. An empty filter removes the filter."""
-        if wish.start is not None:
-            raise InvalidRequest(
-                f"The start of an existing group cannot change. Move the group with `lakelog groups seek {name}`."
-            )
-        stated = {setting: getattr(wish, setting) for setting in GroupSettings.__struct_fields__}
-        changes = {setting: wanted for setting, wanted in stated.items() if wanted is not None}
-        if wish.filter is not None:
-            changes["filter"] = exact_filter(wish.filter) if wish.filter else None
-
-        def change(group: Group) -> tuple[GroupSettings, frozenset[str]]:
-            if wish.kind is not None and wish.kind is not group.kind:
-                raise other_kind(group, wish.kind)
-            return replace(group.settings, **changes), group.paused
-
-        return await self._directory.change(scope, name, change)
+        changes = requested.stated_by_name()
+        if requested.filter is not None:
+            changes["filter"] = exact_filter(requested.filter) if requested.filter else None
+        return await self._directory.change(
+            scope, name, lambda group: (replace(group.settings, **changes), group.paused)
+        )
 
     async def pause(self, scope: Scope, name: str, topic: str | None = None) -> Group:
         """Stop delivering messages of the topic, or of all topics. Leased messages can be answered."""
@@ -237,7 +228,7 @@ class Groups:
         return [group for group, _ in await self._catalog.groups.group_topic_list_by_topic(found)]
 
     async def _group_topic_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> GroupTopic:
-        """Return the group topic. If it does not exist, create it at the offsets of this first commit."""
+        """Return the group topic. If there is none, create it: the first commit says where the group begins."""
         found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
         if found is not None:
             return found
@@ -248,9 +239,8 @@ class Groups:
         return await self._directory.create_group_topic(group, topic, group_topic)
 
     async def _switch(self, scope: Scope, topic: str, *, paused: bool) -> None:
-        """Store whether groups that start to read the topic are paused in it.
+        """Write whether groups that begin to read the topic are paused for it.
 
-        Call it before listing the groups that read the topic: a group that starts now is in the list, or finds the
-        topic paused.
+        Call it before the readers are listed: a group that begins now is among them, or finds the topic paused.
         """
         await self._topics.alter(scope, topic, change=lambda settings: dataclasses.replace(settings, paused=paused))

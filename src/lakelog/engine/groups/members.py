@@ -29,11 +29,12 @@ from lakelog.engine.groups.activity import GroupActivity, MembersChange
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.group_members import HEARTBEAT_WITHIN_SECONDS, GroupMembers
 from lakelog.engine.groups.heartbeats import Heartbeats
-from lakelog.engine.leasing.consuming import JoinAsk, MembersInfo
+from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import Conflict, GroupNotFound, InvalidRequest, TopicNotFound
 from lakelog.model.group import DEFAULT_HEARTBEAT_MS, MAX_OWNER_BYTES, MAX_SESSION_MS, MIN_SESSION_MS, Group
-from lakelog.model.membership import Membership
+from lakelog.model.limits import MAX_JOINED_TOPICS
+from lakelog.model.membership import JoinRequest, Membership
 from lakelog.model.progress import MemberInfo
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
@@ -41,7 +42,6 @@ from lakelog.storage.groups import MembersRead
 from lakelog.storage.store import PartitionStore
 
 MAX_MEMBERS = 1000
-MAX_TOPICS = 100
 
 
 class Members:
@@ -68,31 +68,39 @@ class Members:
             if group_members.group.cell == cell:
                 group_members.drop()
 
-    async def join(self, scope: Scope, ask: JoinAsk) -> Membership:
-        """Join a group, which is created if it does not exist and reads these topics from now on."""
-        _check(ask)
-        topics = [await self._topics.find(scope, name) for name in dict.fromkeys(ask.topics)]
-        group = await self._directory.resolve(scope, ask.group, ask.wish, create=True)
+    async def join(self, scope: Scope, request: JoinRequest, host: str = "") -> Membership:
+        """Join a group, which is created if it does not exist and reads these topics from now on.
+
+        Args:
+            scope: The environment of the group.
+            request: The member, its topics and the settings of the group.
+            host: The address of the member's machine; shown with the kind of its program.
+        """
+        if request.client:
+            host = f"{host} ({request.client})".strip()
+        _check(request, host)
+        topics = [await self._topics.find(scope, name) for name in dict.fromkeys(request.topics)]
+        group = await self._directory.resolve(scope, request.group, request, kind=request.kind, create=True)
         skipped_at_start: dict[str, int] = {}
         for topic in topics:
             # Messages published between the join and the first consume belong to the group.
-            _, skipped = await self._directory.begin(group, topic, ask.wish)
+            _, skipped = await self._directory.begin(group, topic, request)
             if skipped is not None:
                 skipped_at_start[topic.name] = skipped
         group_members = self._members_of(group)
-        member_id = ask.member_id or f"member-{secrets.token_hex(8)}"
+        member_id = request.member_id or f"member-{secrets.token_hex(8)}"
         state = await group_members.current()
-        if len(state.members) >= MAX_MEMBERS and member_id not in state.members and not ask.replaces:
+        if len(state.members) >= MAX_MEMBERS and member_id not in state.members and not request.replaces:
             raise Conflict(f"Group '{group.name}' has {MAX_MEMBERS} members, and cannot have more.", group=group.name)
         group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         join = JoinGroup(
             member_id=member_id,
-            topics=ask.topics,
-            session_ms=ask.session_ms,
-            host=ask.client_host,
-            replaces=ask.replaces,
+            topics=request.topics,
+            session_ms=request.session_ms,
+            host=host,
+            replaces=request.replaces,
         )
-        state = await group_members.change(await self._counted(group, state, ask.topics), join)
+        state = await group_members.change(await self._counted(group, state, request.topics), join)
         group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         # The member is missing if it left at the same time.
         view = _view(state, state.members.get(member_id) or await group_members.member(member_id))
@@ -115,7 +123,7 @@ class Members:
         await self._members_of(found).change(LeaveGroup(member_id=member_id))
 
     async def describe(self, group: Group) -> MembersInfo:
-        """Return the membership that the store has now."""
+        """Return the membership that is in the store now."""
         group_members = self._members_of(group)
         state = await group_members.current(max_age=0)
         return MembersInfo(
@@ -216,24 +224,22 @@ class Members:
         self._by_group.pop(group_members.group.group_id, None)
 
 
-def _check(ask: JoinAsk) -> None:
-    if ask.member_id is not None:
-        _check_label("A member's id", ask.member_id)
-        if not ask.member_id:
-            raise InvalidRequest("The member id is empty. Omit it, and the server creates one.")
-    _check_label("A member's host", ask.client_host)
-    if not 1 <= len(ask.topics) <= MAX_TOPICS:
-        raise InvalidRequest(f"A member reads 1 to {MAX_TOPICS} topics.")
-    if not MIN_SESSION_MS <= ask.session_ms <= MAX_SESSION_MS:
-        raise InvalidRequest(
-            f"The session timeout must be from {MIN_SESSION_MS} to {MAX_SESSION_MS} ms, not {ask.session_ms}."
-        )
+def _check(request: JoinRequest, host: str) -> None:
+    if request.member_id is not None:
+        _check_label("A member's id", request.member_id)
+        if not request.member_id:
+            raise InvalidRequest("A member's id is not empty; leave it out to be given one.")
+    _check_label("A member's host", host)
+    if not 1 <= len(request.topics) <= MAX_JOINED_TOPICS:
+        raise InvalidRequest(f"A member reads 1 to {MAX_JOINED_TOPICS} topics.")
+    if not MIN_SESSION_MS <= request.session_ms <= MAX_SESSION_MS:
+        raise InvalidRequest(f"A session is {MIN_SESSION_MS} to {MAX_SESSION_MS} ms, not {request.session_ms}.")
 
 
 def _check_label(what: str, text: str) -> None:
     """Raise an error for a text that does not fit into a log line or a table on a terminal."""
     if not text.isprintable() or len(text.encode()) > MAX_OWNER_BYTES:
-        raise InvalidRequest(f"{what} must be at most {MAX_OWNER_BYTES} bytes of text without control characters.")
+        raise InvalidRequest(f"{what} is at most {MAX_OWNER_BYTES} bytes of text without control characters.")
 
 
 def _view(state: MembershipState, member: Member) -> Membership:

@@ -81,15 +81,13 @@ class Redriven:
 
     redriven: int
     refused: int
-    """The number of selected dead letters that were not redriven: unknown, already gone, redriven too often, or without
-    bytes.
-    """
+    """Selected but not redriven: unknown, already gone, redriven too often, or without their bytes."""
     ids: Sequence[str]
     """The first ids of redriven dead letters."""
     refusals: Sequence[tuple[str, str]]
     """The first refused ids, each with the reason."""
     has_more: bool
-    """True if the limit was reached. Repeat the call for the rest."""
+    """Whether the limit was reached; repeat the call for the rest."""
 
 
 class Tally:
@@ -170,9 +168,8 @@ def made_ready(letter: DeadLetter, terms: Terms) -> Ready:
     origin, redrives = _origin(letter)
     if terms.max_redrives is not None and redrives >= terms.max_redrives:
         raise RedriveRefused(
-            f"Dead letter {letter.id} was redriven {redrives} times already (first: "
-            f"{origin}); fix the "
-            "cause, then force the redrive, or discard the dead letter.",
+            f"Dead letter {letter.id} was redriven {redrives} times already (first: {origin}); mend what makes it "
+            "fail, then force it, or discard it.",
             id=letter.id,
         )
     message = letter.message
@@ -181,7 +178,7 @@ def made_ready(letter: DeadLetter, terms: Terms) -> Ready:
         message = _repaired(message or Message(value=None), repair)
     if message is None:
         raise RedriveRefused(
-            f"The bytes of dead letter {letter.id} could not be read when it died. Redrive it with a repaired value.",
+            f"The message of dead letter {letter.id} was out of reach when it died; give it a repaired value.",
             id=letter.id,
         )
     fault = fault_of(message)
@@ -212,7 +209,7 @@ def is_ready(letter: DeadLetter, terms: Terms) -> bool:
 
 
 def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
-    """Return the messages in parts: each part is of one partition and fits into one append."""
+    """Yield shares of one partition that each fit into one append."""
     found: list[list[Ready]] = []
     size = 0
     for one in ready:
@@ -231,7 +228,7 @@ def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
 
 
 def to_append(topic: Topic, share: Sequence[Ready]) -> Append:
-    """Return a part from `shares` as one append with one batch."""
+    """Return a share as one append with one batch."""
     data = encode_messages([one.message for one in share])
     pid = topic.pid(share[0].letter.partition)
     return Append(pid=pid, epoch=topic.epoch, payloads=[Payload(data=data, count=len(share))])

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
-from lakelog.errors import GroupKindDiffers, InvalidFilter
+from lakelog.errors import GroupKindDiffers, GroupSettingsDiffer, InvalidFilter
 from lakelog.model.filter import parse
-from lakelog.model.group import Group, GroupKind, GroupWish
+from lakelog.model.group import Group, GroupKind, RequestedSettings
 
 _OF_DEAD_LETTERS = {"error", "deliveries", "failures"}
 
 
-def agree(group: Group, wish: GroupWish) -> None:
-    """Raise an error if the stated settings differ from those of the group."""
-    if wish.kind is not None and wish.kind is not group.kind:
-        raise other_kind(group, wish.kind)
-    exact(wish).check(group)
+def agree(group: Group, requested: RequestedSettings, kind: GroupKind | None) -> None:
+    """Raise an error if the group is of another kind, or if a stated setting differs from the group's."""
+    if kind is not None and kind is not group.kind:
+        raise other_kind(group, kind)
+    for name, wanted in exact(requested).items():
+        present = getattr(group.settings, name)
+        if wanted != present:
+            raise GroupSettingsDiffer(
+                f"Group '{group.name}' has {name} {present!s}, and this caller wants {wanted!s}. "
+                f"Change the caller, or the group with `lakelog groups alter {group.name}`.",
+                group=group.name,
+                setting=name,
+            )
 
 
 def other_kind(group: Group, wanted: GroupKind) -> GroupKindDiffers:
@@ -27,16 +35,17 @@ def other_kind(group: Group, wanted: GroupKind) -> GroupKindDiffers:
     )
 
 
-def exact(wish: GroupWish) -> GroupWish:
-    """Return the settings with a normalized filter, so that equal filters compare equal."""
-    return wish if wish.filter is None else replace(wish, filter=exact_filter(wish.filter))
+def exact(requested: RequestedSettings) -> dict[str, Any]:
+    """Return the stated settings by name, with a normalized filter, so that equal filters compare equal."""
+    stated = requested.stated_by_name()
+    return stated if requested.filter is None else {**stated, "filter": exact_filter(requested.filter)}
 
 
 def exact_filter(text: str) -> str:
     found = parse(text)
     if unknown := sorted(found.fields & _OF_DEAD_LETTERS):
         raise InvalidFilter(
-            f"A group's filter cannot use {', '.join(unknown)}: a message has none before its first delivery.",
+            f"A group's filter cannot ask for {', '.join(unknown)}: a message that was not yet delivered has none.",
             position=1,
         )
     return str(found)

@@ -1,7 +1,7 @@
 """Writes: stage invisible batches, decide once which attempts count, and move those into the log, cell by cell.
 
-The decision in the catalog is the only point of no return. The caller, a second run of the write, or the agent that
-finishes interrupted writes can repeat all later steps.
+The decision in the catalog is the only point of no return. All later steps can be repeated by the caller, by a second
+run with other messages, or by the agent that finishes interrupted writes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Writes:
         self._grew = grew
 
     async def stage(self, scope: Scope, name: str, wish: StageOptions, pieces: Sequence[StagePiece]) -> None:
-        """Store encoded and validated batches durably. Storing a batch again changes nothing."""
+        """Store batches durably. They are encoded and validated; repeating one changes nothing."""
         check_write_id(wish.write_id)
         check_attempts([wish.attempt])
         topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
@@ -57,9 +57,7 @@ class Writes:
             if not 0 <= piece.partition < topic.partitions:
                 raise no_partition(topic, piece.partition)
             if not 0 <= piece.number <= MAX_STAGED_NUMBER:
-                raise InvalidBatch(
-                    f"The number of a staged batch must be from 0 to {MAX_STAGED_NUMBER}, not {piece.number}."
-                )
+                raise InvalidBatch(f"A staged batch's number is 0 to {MAX_STAGED_NUMBER}, not {piece.number}.")
             shares[topic.cells[piece.partition]].append(_batch(topic, wish, piece))
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
@@ -177,7 +175,7 @@ def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
 
 def _closed(decision: WriteDecision, pid: int) -> LakelogError:
     return Unavailable(
-        f"Partition {partition_of_id(pid)} accepts no messages now. Write '{decision.write_id}' is decided, "
+        f"Partition {partition_of_id(pid)} takes no messages now; write '{decision.write_id}' is decided, "
         "and is finished as soon as it does.",
         partition=partition_of_id(pid),
         write_id=decision.write_id,

@@ -1,4 +1,4 @@
-"""The arguments and results of operations on groups: plain values, shared by leases, members, groups and dead letters.
+"""The results of operations on groups: plain values, shared by leases, members, groups and dead letters.
 
 The module decides nothing and uses no storage.
 """
@@ -6,20 +6,15 @@ The module decides nothing and uses no storage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
 
 from lakelog.engine.leasing.cached_batch import CachedBatch
 from lakelog.errors import LakelogError
-from lakelog.model.group import (
-    DEFAULT_LEASE_MS,
-    DEFAULT_SESSION_MS,
-    Group,
-    GroupWish,
-)
-from lakelog.model.lease import Answered, LeaseAnswer
+from lakelog.model.group import Group
+from lakelog.model.lease import Answered
 from lakelog.model.progress import MemberInfo
 from lakelog.model.structs import Value
 from lakelog.model.topic import Topic
@@ -27,35 +22,8 @@ from lakelog.storage.store import HotBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeAsk:
-    """One call for messages. A repeat with the same owner and request id gets the leases of the first call again."""
-
-    topic: str
-    group: str
-    owner: str
-    max_messages: int = 1
-    lease_ms: int = DEFAULT_LEASE_MS
-    wait_seconds: float = 0.0
-    request_id: str | None = None
-    member_id: str | None = None
-    generation: int | None = None
-    isolates: bool = False
-    """True if the owner runs a suspect alone and confirms it with an extend (`alone`), so that an expiry counts as
-    a failure.
-    """
-    repeat: bool = False
-    """True if the call was sent before with the same request id, and its response was lost. The journals are then
-    read first, because another server may have granted the leases.
-    """
-    answers: Sequence[LeaseAnswer] = ()
-    """Answers about leases that the owner holds, decided together with this call. A call with answers does not wait
-    for messages: it returns as soon as the answers are decided."""
-    wish: GroupWish = field(default_factory=GroupWish)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedBatch:
-    """A whole stored batch, and the offsets in it that belong to the lease, ascending."""
+    """A stored batch, whole, and which of its offsets are meant (ascending)."""
 
     cached: CachedBatch
     offsets: Sequence[int]
@@ -66,7 +34,7 @@ class LeasedBatch:
 
     @property
     def decoded(self) -> pa.RecordBatch:
-        """The decoded batch. It is decoded once, even if several leases hold parts of it."""
+        """The batch decoded, which happens once, however many leases hold parts of it."""
         return self.cached.batch
 
 
@@ -78,18 +46,18 @@ class Leased:
     partition: int
     expires_ms: int
     suspect: bool
-    """True if the last lease of the message expired. Run the message alone."""
+    """Whether its last owner was lost while it held the message; run it alone."""
     offsets: Sequence[int]
     deliveries: Mapping[int, int]
-    """The delivery attempt by offset; 1 for an offset that is missing."""
+    """By offset; one that is not here is delivered for the first time."""
     failures: Mapping[int, int]
-    """The number of failures by offset; 0 for an offset that is missing."""
+    """By offset; one that is not here has never failed."""
     pieces: Sequence[LeasedBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeResult:
-    """The result of a consume. It has no lease if no message arrived in time, or if the assignment changed."""
+    """The result of a call for messages; no lease if there was nothing in time, or if the assignment changed."""
 
     topic: Topic
     group: Group
@@ -97,36 +65,15 @@ class ConsumeResult:
     generation: int | None = None
     """The group's generation, for a call that named a member."""
     has_waited: bool = False
-    """True if no message was available when the call arrived."""
+    """There was nothing when the call came."""
     answered: Sequence[Answered | LakelogError] | None = None
     """The outcomes of the call's answers, in order; None for a call without answers."""
     refusal: LakelogError | None = None
-    """The reason why a call with answers got no lease. Messages may have been leased and released."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinAsk:
-    """The arguments of a join.
-
-    Without a `member_id`, the engine creates one. A repeated join changes topics and settings.
-
-    With `replaces`, all other members leave in the same change, and their later calls are refused.
-    """
-
-    group: str
-    topics: Sequence[str]
-    member_id: str | None = None
-    session_ms: int = DEFAULT_SESSION_MS
-    client_host: str = ""
-    replaces: bool = False
-    wish: GroupWish = field(default_factory=GroupWish)
+    """The error because of which a call with answers got no lease. Messages may have been leased and released."""
 
 
 class MembersInfo(Value, frozen=True, kw_only=True):
-    """The members of a group.
-
-    `state` is `empty`, `stable` or `rebalancing` (members of a cursor group still have to release partitions).
-    """
+    """State is `empty`, `stable` or `rebalancing` (a cursor group waits for partitions to be given up)."""
 
     state: str
     generation: int
@@ -137,4 +84,4 @@ class MembersInfo(Value, frozen=True, kw_only=True):
     last_rebalance_at: datetime | None
     """When the assignment last changed."""
     rebalancing_ms: int
-    """The total time that partitions waited for their next member."""
+    """How long, in all, partitions waited for their next member."""

@@ -12,7 +12,7 @@ from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, Ret
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.reasons import told
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased
 from lakelog.engine.leasing.dispatcher import Dispatcher
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import LeasingContext, WaitingConsumer
@@ -29,14 +29,12 @@ from lakelog.errors import (
     TopicNotFound,
 )
 from lakelog.model import limits
-from lakelog.model.group import MAX_OWNER_BYTES, Group, GroupKind, GroupTopic, GroupWish, Order
-from lakelog.model.lease import Answered, LeaseAnswer
+from lakelog.model.group import MAX_OWNER_BYTES, Group, GroupKind, GroupTopic, Order
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import Membership
 from lakelog.model.topic import Scope, Topic
 
-MAX_REQUEST_BYTES = 200
 MAX_DISPATCHERS = 2000
-_LEASE_GROUP = GroupWish(kind=GroupKind.LEASE)
 
 
 class Leases:
@@ -49,19 +47,25 @@ class Leases:
         self._members = members
         self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
 
-    async def consume(self, scope: Scope, ask: ConsumeAsk) -> ConsumeResult:
-        """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit."""
-        _check_ask(ask)
-        if not ask.answers:
-            return await self._take(scope, ask, lambda: None)
-        ask = replace(ask, wait_seconds=0.0)
+    async def consume(self, scope: Scope, request: ConsumeRequest, *, repeat: bool = False) -> ConsumeResult:
+        """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit.
+
+        Args:
+            scope: The environment of the topic and the group.
+            request: The call.
+            repeat: Whether the call was sent before with the same request id, and its reply was lost. The journals are
+                then read first, because another server may have granted its leases.
+        """
+        _check(request)
+        if not request.answers:
+            return await self._take(scope, request, repeat, lambda: None)
         try:
-            pending = await self._pending_answers(scope, ask.topic, ask.group, ask.owner, ask.answers)
+            pending = await self._pending_answers(scope, request.topic, request.group, request.owner, request.answers)
         except LakelogError as refusal:
-            consumed = await self._take(scope, ask, lambda: None)
-            return replace(consumed, answered=[refusal] * len(ask.answers))
+            consumed = await self._take(scope, request, repeat, lambda: None)
+            return replace(consumed, answered=[refusal] * len(request.answers))
         try:
-            consumed = await self._take(scope, ask, pending.submit)
+            consumed = await self._take(scope, request, repeat, pending.submit)
         except OutcomeUnknown:
             # Messages may have been leased: the caller repeats the call to learn about them.
             await pending.outcomes()
@@ -71,45 +75,48 @@ class Leases:
             consumed = ConsumeResult(topic=pending.topic, group=pending.group, leases=[], refusal=refusal)
         return replace(consumed, answered=await pending.outcomes())
 
-    async def _take(self, scope: Scope, ask: ConsumeAsk, begin: Callable[[], None]) -> ConsumeResult:
+    async def _take(
+        self, scope: Scope, request: ConsumeRequest, repeat: bool, begin: Callable[[], None]
+    ) -> ConsumeResult:
         """Lease messages, again if the topic was recreated. `begin` runs in the loop turn that starts the search."""
-        deadline = time.monotonic() + ask.wait_seconds
+        # The outcomes of answers do not wait for messages.
+        deadline = 0.0 if request.answers else time.monotonic() + request.wait_ms / 1000
         while True:
-            topic = await self._topics.find(scope, ask.topic)
+            topic = await self._topics.find(scope, request.topic)
             try:
-                consumed = await self._consume(scope, topic, ask, max(0.0, deadline - time.monotonic()), begin)
+                seconds = max(0.0, deadline - time.monotonic())
+                consumed = await self._consume(topic, request, repeat, seconds, begin)
                 if consumed is not None:
                     return consumed
                 # Retention had deleted everything that was leased; its new log start is known now.
             except TopicNotFound:
-                if (await self._topics.refresh(scope, ask.topic)).incarnation == topic.incarnation:
+                if (await self._topics.refresh(scope, request.topic)).incarnation == topic.incarnation:
                     # The topic exists, but its heads are missing: its creator died in between.
                     await self._topics.ensure_heads(topic)
 
     async def _consume(
-        self, scope: Scope, topic: Topic, ask: ConsumeAsk, seconds: float, begin: Callable[[], None]
+        self, topic: Topic, request: ConsumeRequest, repeat: bool, seconds: float, begin: Callable[[], None]
     ) -> ConsumeResult | None:
         """Lease messages once. Return None if retention had deleted all that was leased."""
-        wish = ask.wish if ask.wish.kind else replace(ask.wish, kind=GroupKind.LEASE)
-        group = await self._directory.resolve(scope, ask.group, wish, create=True)
-        group_topic = await self._directory.group_topic(group, topic, ask.wish)
+        group = await self._directory.resolve(topic.scope, request.group, request, kind=GroupKind.LEASE, create=True)
+        group_topic = await self._directory.group_topic(group, topic, request)
         dispatcher = self._dispatcher(group, group_topic, topic)
-        member = await self._member(group, ask)
+        member = await self._member(group, request)
         own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
         consumer = WaitingConsumer(
             AcquireMessages(
-                owner=ask.owner,
-                max_messages=ask.max_messages,
-                lease_ms=ask.lease_ms,
-                request=ask.request_id or "",
-                isolates=ask.isolates,
+                owner=request.owner,
+                max_messages=request.max_messages,
+                lease_ms=request.lease_ms,
+                request=request.request_id or "",
+                isolates=request.isolates,
                 generation=member.generation if member else None,
             ),
             asyncio.get_running_loop().create_future(),
             own=own,
             strict=member is not None and group.settings.order is Order.PARTITION,
-            is_repeat=ask.repeat and ask.request_id is not None,
-            answered=frozenset(each.partition for each in ask.answers if each.partition < topic.partitions),
+            is_repeat=repeat and request.request_id is not None,
+            answered=frozenset(each.partition for each in request.answers if each.partition < topic.partitions),
         )
         watched = self._watch(group, dispatcher, consumer, member)
         begin()
@@ -119,7 +126,7 @@ class Leases:
             watched()
         if member is not None:
             member = await self._members.membership(group, member.member_id)
-        found = [await self._leased(journal, granted, ask.owner) for journal, granted in grants]
+        found = [await self._leased(journal, granted, request.owner) for journal, granted in grants]
         leases = [lease for lease in found if lease is not None and lease.offsets]
         if grants and not leases:
             return None
@@ -153,7 +160,7 @@ class Leases:
         generation: int | None = None,
     ) -> PendingAnswers:
         found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
-        its = await self._directory.resolve(scope, group, _LEASE_GROUP, create=False)
+        its = await self._directory.resolve(scope, group, kind=GroupKind.LEASE, create=False)
         group_topic = await self._directory.group_topic(its, found)
         return PendingAnswers(self._context.journals, found, its, group_topic, owner, answers, generation)
 
@@ -169,7 +176,7 @@ class Leases:
         return dispatcher
 
     async def _renew(self, group: Group, dispatcher: Dispatcher) -> Group:
-        """Return the dispatcher, updated to the current group and topic."""
+        """Give the dispatcher the group and its topic as they are now."""
         now = await self._directory.resolve(group.scope, group.name, create=False)
         dispatcher.refresh(now, await self._directory.group_topic(now, dispatcher.topic), dispatcher.topic)
         return now
@@ -187,14 +194,14 @@ class Leases:
 
     # Members ----------------------------------------------------------------------------------------------------------
 
-    async def _member(self, group: Group, ask: ConsumeAsk) -> Membership | None:
-        if ask.member_id is None:
+    async def _member(self, group: Group, request: ConsumeRequest) -> Membership | None:
+        if request.member_id is None:
             return None
-        self._members.seen(group, ask.member_id)
-        member = await self._members.membership(group, ask.member_id)
-        if ask.generation is not None and ask.generation < member.generation:
+        self._members.seen(group, request.member_id)
+        member = await self._members.membership(group, request.member_id)
+        if request.generation is not None and request.generation < member.generation:
             raise StaleGeneration(
-                f"The group is at generation {member.generation}; send a heartbeat, then call with that generation.",
+                f"The group is at generation {member.generation}; heartbeat, and ask with that one.",
                 generation=member.generation,
             )
         return member
@@ -235,7 +242,7 @@ class Leases:
     # Answers ----------------------------------------------------------------------------------------------------------
 
     async def _leased(self, journal: Journal, granted: Granted, owner: str) -> Leased | None:
-        """Return the lease with its batches. If the batches cannot be read, release the lease and return None."""
+        """Return the lease with its batches. If they cannot be read (a damaged segment), release it: None."""
         offsets: Sequence[int] = granted.offsets
         try:
             pieces = await self._context.batch_cache.pieces(journal.topic, journal.partition, offsets)
@@ -264,8 +271,8 @@ class Leases:
     async def _cut(self, journal: Journal, owner: str, granted: Granted, readable: Sequence[int]) -> None:
         """Release the messages of a lease that retention has deleted; they are counted as cut.
 
-        This happens before the owner receives the lease: while these messages are open, the owner could not ack a later
-        message of the same key.
+        This happens before the owner learns of the lease: while they are open, it could not ack a later message of
+        the same key.
         """
         left = sorted(set(granted.offsets) - set(readable))
         ranges = [(offset, offset + 1) for offset in left]
@@ -286,17 +293,20 @@ def _ended(
     return ended
 
 
-def _check_ask(ask: ConsumeAsk) -> None:
-    _check_owner(ask.owner)
-    check_lease_ms(ask.lease_ms)
-    if not 1 <= ask.max_messages <= limits.MAX_BATCH_MESSAGES:
-        raise InvalidRequest(f"`max_messages` must be from 1 to {limits.MAX_BATCH_MESSAGES}.")
-    if not 0 <= ask.wait_seconds <= limits.MAX_WAIT_MS / 1000:
-        raise InvalidRequest(f"The wait of a consume must be from 0 to {limits.MAX_WAIT_MS} ms.")
-    if ask.request_id is not None and not 0 < len(ask.request_id.encode()) <= MAX_REQUEST_BYTES:
-        raise InvalidRequest(f"A request id must have 1 to {MAX_REQUEST_BYTES} bytes.")
+def _check(request: ConsumeRequest) -> None:
+    """Raise an error for limits that the types do not have, and for all limits if no server decoded the request."""
+    _check_owner(request.owner)
+    check_lease_ms(request.lease_ms)
+    if not 1 <= request.max_messages <= limits.MAX_BATCH_MESSAGES:
+        raise InvalidRequest(f"`max_messages` is 1 to {limits.MAX_BATCH_MESSAGES}.")
+    if not 0 <= request.wait_ms <= limits.MAX_WAIT_MS:
+        raise InvalidRequest(f"A consume waits 0 to {limits.MAX_WAIT_MS} ms.")
+    if request.request_id is not None and not 0 < len(request.request_id.encode()) <= MAX_OWNER_BYTES:
+        raise InvalidRequest(f"A request id has 1 to {MAX_OWNER_BYTES} bytes.")
+    if request.member_id is not None and not 0 < len(request.member_id.encode()) <= MAX_OWNER_BYTES:
+        raise InvalidRequest(f"A member's id has 1 to {MAX_OWNER_BYTES} bytes.")
 
 
 def _check_owner(owner: str) -> None:
     if not 0 < len(owner.encode()) <= MAX_OWNER_BYTES or not owner.isprintable():
-        raise InvalidRequest(f"`owner` must be 1 to {MAX_OWNER_BYTES} bytes of printable text that names the consumer.")
+        raise InvalidRequest(f"`owner` names the consumer: 1 to {MAX_OWNER_BYTES} bytes of printable text.")

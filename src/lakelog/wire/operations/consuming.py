@@ -1,4 +1,4 @@
-"""The operations of consumers: lease messages, and answer them. These operations carry bytes or need a fast path."""
+"""The operations of consumers: lease messages and answer for them. They carry bytes, or are on the fast path."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from lakelog.model import limits
 from lakelog.model.group import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_OWNER_BYTES, MIN_LEASE_MS
+from lakelog.model.lease import AnswersRequest, ConsumeRequest
 from lakelog.wire import consume_shapes, frames, leases
 from lakelog.wire.operations.operation import JSON, NAME, READ, Media, Operation, Parameter, number, text
 
@@ -17,14 +18,12 @@ _WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition
 _PUSH_QUERY = (
     Parameter("topic", NAME, "The topic."),
     Parameter("group", NAME, "The group."),
-    Parameter("owner", _IDENTITY, "The consumer that leases the messages and answers them."),
+    Parameter("owner", _IDENTITY, "Who leases the messages, and will answer for them."),
     Parameter(
-        "max_in_flight",
-        number(1, limits.MAX_BATCH_MESSAGES, 1),
-        "The largest number of leased and unanswered messages.",
+        "max_in_flight", number(1, limits.MAX_BATCH_MESSAGES, 1), "The most messages that are leased and unanswered."
     ),
-    Parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "The duration of each lease."),
-    Parameter("member_id", _IDENTITY, "The member of the group that makes the call, if it is one."),
+    Parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "How long each lease is."),
+    Parameter("member_id", _IDENTITY, "The member of the group that asks, if it is one."),
     Parameter("generation", number(0, 2**62), "The generation that the member knows."),
     Parameter("start_from", {"type": "string", "maxLength": 40}, "`earliest`, `latest`, `none`, an offset, or a time."),
     Parameter("order", {"enum": ["key", "partition", "none"]}, "The group's order."),
@@ -45,9 +44,25 @@ def _answer(name: str, path: str, shape: type, summary: str, **more: object) -> 
         summary=summary,
         example={**_WHOSE, "token": 4711, "offset": 812, **more},
         problems=(404, 409),
-        media=Media(replies=answers, body={JSON: (shape,)}),
+        request=shape,
+        media=Media(replies=answers),
     )
 
+
+ANSWERS: Operation[AnswersRequest, Any] = Operation(
+    name="answers",
+    method="POST",
+    path=f"{_TOPIC}/groups/{{group}}/answers",
+    rights=READ,
+    summary="Answer for many leased messages at once",
+    example={
+        "owner": "worker-1",
+        "answers": [{"verb": "ack", "partition": 0, "token": 4711, "offsets": [812, [815, 830]]}],
+    },
+    problems=(404, 409),
+    request=AnswersRequest,
+    media=Media(replies={200: {JSON: (consume_shapes.AnswersReply,)}}),
+)
 
 # The data routes first: they are also matched by hand, before all others.
 CONSUMING: tuple[Operation[Any, Any], ...] = (
@@ -59,14 +74,14 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
         summary="Lease messages",
         example={"topic": "orders", "group": "billing", "owner": "worker-1", "max_messages": 100},
         problems=(404, 406, 409),
+        request=ConsumeRequest,
         media=Media(
             replies={200: {JSON: (consume_shapes.ConsumeReply,), leases.MEDIA_TYPE: (), frames.ARROW_MEDIA_TYPE: ()}},
-            body={JSON: (consume_shapes.Consume,)},
             query=(
                 Parameter(
                     "repeat",
                     {"type": "boolean", "default": False},
-                    "True if the call was sent before with the same `request_id`, and its response was lost.",
+                    "The call was sent before with the same `request_id`, and its answer was lost.",
                 ),
             ),
         ),
@@ -78,6 +93,7 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
         rights=READ,
         summary="Be pushed leased messages, until you hang up",
         problems=(404, 406, 409),
+        request=consume_shapes.PushRequest,
         media=Media(
             replies={200: {"application/x-ndjson": (consume_shapes.PushedShape,), "text/event-stream": ()}},
             query=_PUSH_QUERY,
@@ -88,17 +104,5 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
     _answer("nack", "/v1/nack", consume_shapes.Nack, "Say that messages failed", reason="timeout"),
     _answer("discard", "/v1/discard", consume_shapes.Discard, "Finish messages as not wanted", reason="obsolete"),
     _answer("extend", "/v1/extend", consume_shapes.Extend, "Keep a lease for longer", lease_ms=30_000),
-    Operation(
-        name="answers",
-        method="POST",
-        path=f"{_TOPIC}/groups/{{group}}/answers",
-        rights=READ,
-        summary="Answer for many leased messages at once",
-        example={
-            "owner": "worker-1",
-            "answers": [{"verb": "ack", "partition": 0, "token": 4711, "offsets": [812, [815, 830]]}],
-        },
-        problems=(404, 409),
-        media=Media(replies={200: {JSON: (consume_shapes.AnswersAnswer,)}}, body={JSON: (consume_shapes.Answers,)}),
-    ),
+    ANSWERS,
 )

@@ -15,11 +15,11 @@ _DEAD = f"{_GROUP}/dead-letters"
 
 _DEAD_QUERY = (
     Parameter("topic", NAME, "Only dead letters of this topic."),
-    Parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only dead letters of this partition."),
-    Parameter("where", {"type": "string"}, "Only dead letters that this filter selects."),
+    Parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
+    Parameter("where", {"type": "string"}, "Only those that this filter lets through."),
     Parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "The state of dead letters."),
-    Parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the previous page."),
-    Parameter("limit", number(1, 1000, 100), "The largest number of dead letters to return."),
+    Parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
+    Parameter("limit", number(1, 1000, 100), "The most dead letters to return."),
 )
 
 PURGE_DEAD_LETTERS = Operation(

@@ -7,23 +7,23 @@ from typing import Any
 
 from lakelog.model import progress, seek
 from lakelog.model.group import AlterGroupRequest, GroupInfo
-from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
-from lakelog.wire import group_shapes as shapes
-from lakelog.wire.operations.operation import JSON, READ, Audit, Media, Operation, manage, read
+from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
+from lakelog.wire.operations.operation import Audit, Operation, manage, read
 
 _TOPIC = "/v1/topics/{topic}"
 _GROUP = "/v1/groups/{group}"
 
 
-JOIN: Operation[Any, Any] = Operation(
-    name="join",
+JOIN = read(
+    "join",
+    f"{_GROUP}/join",
+    "Join a group, which is created if it does not exist",
+    JoinRequest,
+    Membership,
     method="POST",
-    path=f"{_GROUP}/join",
-    rights=READ,
-    summary="Join a group, which is created if it does not exist",
     example={"member_id": "consumer-1", "topics": ["orders"], "session_timeout_ms": 30000},
     problems=(404, 409),
-    media=Media(replies={200: {JSON: (Membership,)}}, body={JSON: (shapes.Join,)}),
+    home=("group",),
 )
 HEARTBEAT = read(
     "heartbeat",
