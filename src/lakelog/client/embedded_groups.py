@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from lakelog.client import group_values as values
 from lakelog.client.embedding.engine import EmbeddedEngine
-from lakelog.client.engine_values import (
-    consumed_of,
-    letter_of,
-)
+from lakelog.client.engine_values import letter_of
 from lakelog.engine.groups.dead_letters import DeadLetterPage
-from lakelog.engine.leasing import consuming
-from lakelog.errors import LakelogError
-from lakelog.model.lease import Answered, LeaseAnswer
-from lakelog.model.membership import Membership
 from lakelog.model.topic import Scope
 
 R = TypeVar("R")
@@ -27,44 +20,6 @@ class GroupVerbs:
 
     def __init__(self, enter: Callable[[], Awaitable[tuple[EmbeddedEngine, Scope]]]) -> None:
         self._enter = enter
-
-    async def consume(self, wish: values.ConsumeWish) -> values.Consumed:
-        hub, scope = await self._enter()
-        ask = consuming.ConsumeAsk(
-            topic=wish.topic,
-            group=wish.group,
-            owner=wish.owner,
-            max_messages=wish.max_messages,
-            lease_ms=wish.lease_ms,
-            wait_seconds=wish.wait_seconds,
-            request_id=wish.request_id,
-            member_id=wish.member_id,
-            generation=wish.generation,
-            isolates=wish.isolates,
-            repeat=wish.repeat,
-            answers=wish.answers,
-            wish=wish.wish,
-        )
-        return consumed_of(await hub.engine.leases.consume(scope, ask))
-
-    async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer]
-    ) -> list[Answered | LakelogError]:
-        hub, scope = await self._enter()
-        return await hub.engine.leases.answer(scope, topic, group, owner, answers)
-
-    async def join(self, wish: values.JoinWish) -> Membership:
-        hub, scope = await self._enter()
-        ask = consuming.JoinAsk(
-            group=wish.group,
-            topics=wish.topics,
-            member_id=wish.member_id,
-            session_ms=wish.session_ms,
-            client_host=f"{wish.client_host} ({wish.client})".strip() if wish.client else wish.client_host,
-            replaces=wish.replace,
-            wish=wish.wish,
-        )
-        return await hub.engine.members.join(scope, ask)
 
     async def list_dead(self, group: str, wish: values.DeadWish) -> values.DeadPage:
         hub, scope = await self._enter()
@@ -137,17 +92,6 @@ class AsyncEmbeddedGroups:
         self._verbs = verbs
         self._run = run
 
-    async def consume(self, wish: values.ConsumeWish, seconds: float) -> values.Consumed:
-        return await self._run(self._verbs.consume, seconds, wish)
-
-    async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
-    ) -> list[Answered | LakelogError]:
-        return await self._run(self._verbs.answer, seconds, topic, group, owner, answers)
-
-    async def join(self, wish: values.JoinWish, seconds: float) -> Membership:
-        return await self._run(self._verbs.join, seconds, wish)
-
     async def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
         return await self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
 
@@ -167,17 +111,6 @@ class EmbeddedGroups:
     def __init__(self, verbs: GroupVerbs, run: Run) -> None:
         self._verbs = verbs
         self._run = run
-
-    def consume(self, wish: values.ConsumeWish, seconds: float) -> values.Consumed:
-        return self._run(self._verbs.consume, seconds, wish)
-
-    def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
-    ) -> list[Answered | LakelogError]:
-        return self._run(self._verbs.answer, seconds, topic, group, owner, answers)
-
-    def join(self, wish: values.JoinWish, seconds: float) -> Membership:
-        return self._run(self._verbs.join, seconds, wish)
 
     def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
         return self._run(self._verbs.list_dead, seconds, group, wish, writes=False)

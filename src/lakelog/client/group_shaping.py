@@ -1,80 +1,15 @@
-"""Between the client's values about groups and the shapes of HTTP."""
+"""Between the client's values about dead letters and the shapes of HTTP."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from lakelog.client.group_values import ConsumeWish, DeadLetter, JoinWish, Redriven, RedriveWish
-from lakelog.errors import LakelogError
-from lakelog.model.group import (
-    GroupWish,
-    NoStart,
-    Start,
-)
-from lakelog.model.lease import Answered, LeaseAnswer
-from lakelog.model.position import AtOffset, AtTime, Earliest
-from lakelog.wire import consume_shapes, group_shapes, problems
-
-
-def consume_shape(wish: ConsumeWish) -> consume_shapes.Consume:
-    return consume_shapes.Consume(
-        topic=wish.topic,
-        group=wish.group,
-        owner=wish.owner,
-        max_messages=wish.max_messages,
-        lease_ms=wish.lease_ms,
-        wait_ms=int(wish.wait_seconds * 1000),
-        member_id=wish.member_id,
-        generation=wish.generation,
-        request_id=wish.request_id,
-        isolates=wish.isolates,
-        answers=compact(wish.answers),
-        start_from=_start(wish.wish.start),
-        **_settings(wish.wish),
-    )
-
-
-def join_shape(wish: JoinWish) -> group_shapes.Join:
-    return group_shapes.Join(
-        topics=list(wish.topics),
-        member_id=wish.member_id,
-        session_timeout_ms=wish.session_ms,
-        kind=None if wish.wish.kind is None else wish.wish.kind.value,
-        client=wish.client,
-        replace=wish.replace,
-        start_from=_start(wish.wish.start),
-        **_settings(wish.wish),
-    )
-
-
-def compact(answers: Sequence[LeaseAnswer]) -> tuple[LeaseAnswer, ...]:
-    """Return the answers with runs of offsets instead of single ones, so that bodies are small."""
-    return tuple(each if len(each.offsets) < 2 else _compact(each) for each in answers)
-
-
-def _compact(answer: LeaseAnswer) -> LeaseAnswer:
-    runs = ((first, end - 1) for first, end in answer.ranges)
-    return msgspec.structs.replace(
-        answer, offsets=tuple(first if first == last else (first, last) for first, last in runs)
-    )
-
-
-def answered_of(result: consume_shapes.AnswerResult) -> Answered | LakelogError:
-    if result.error is not None:
-        return problems.error_of(result.error)
-    expires_ms = None if result.expires_at is None else round(result.expires_at.timestamp() * 1000)
-    return Answered(
-        expires_ms=expires_ms,
-        dead=tuple(result.dead or ()),
-        retry_in_ms=result.retry_in_ms,
-        max_attempts=result.max_attempts,
-    )
+from lakelog.client.group_values import DeadLetter, Redriven, RedriveWish
+from lakelog.wire import group_shapes
 
 
 class DeadLetterReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,25 +110,3 @@ def redrive_shape(wish: RedriveWish) -> group_shapes.Redrive:
         max_redrives=wish.max_redrives,
         values=values or None,
     )
-
-
-def _settings(wish: GroupWish) -> dict[str, Any]:
-    return {
-        "order": None if wish.order is None else wish.order.value,
-        "filter": wish.filter,
-        "retries": wish.retries,
-        "dead_letter": wish.dead_letter,
-        "assignor": None if wish.assignor is None else wish.assignor.value,
-        "window": wish.window,
-    }
-
-
-def _start(start: Start | None) -> int | str | None:
-    if start is None or isinstance(start, NoStart):
-        return None if start is None else "none"
-    if isinstance(start, AtOffset):
-        return start.offset
-    if isinstance(start, AtTime):
-        time: datetime = start.time
-        return time.isoformat()
-    return "earliest" if isinstance(start, Earliest) else "latest"

@@ -1,4 +1,4 @@
-"""The arguments and results of calls about groups: frozen values. A group's settings are in `lakelog.model.group`."""
+"""The arguments and results of calls about dead letters: frozen values."""
 
 from __future__ import annotations
 
@@ -6,79 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lakelog.errors import LakelogError
-from lakelog.model.group import DEFAULT_LEASE_MS, DEFAULT_SESSION_MS, GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.repair import Repair
-from lakelog.wire.leases import LeaseHead, LeasesHead
-
-Payload = bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeWish:
-    """The arguments of a consume.
-
-    A repeat with the same owner and request id gets the leases of the first call again.
-    """
-
-    topic: str
-    group: str
-    owner: str
-    request_id: str
-    max_messages: int = 1
-    lease_ms: int = DEFAULT_LEASE_MS
-    wait_seconds: float = 0.0
-    member_id: str | None = None
-    generation: int | None = None
-    isolates: bool = False
-    """True if the caller runs a suspect alone in its process, and confirms it with an extend (`alone`)."""
-    repeat: bool = False
-    """True if the call was sent before with the same request id, and its response was lost. The server searches all
-    partitions for its leases first, because another server may have granted them.
-    """
-    answers: tuple[LeaseAnswer, ...] = ()
-    """Answers for leases that the owner holds: decided first, in the same commit. A call with
-    answers does not wait for messages, even if `wait_seconds` is set: it returns as soon as the answers are decided."""
-    wish: GroupWish = field(default_factory=GroupWish)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consumed:
-    """Leases before their messages are decoded.
-
-    Attributes:
-        head: The leases, without their messages.
-        payloads: The stored batches of all leases, in the order of the head.
-        answered: One outcome for each answer of the request, in order.
-        leases: The leases of the head.
-    """
-
-    head: LeasesHead
-    payloads: Sequence[Payload]
-    answered: Sequence[Answered | LakelogError] = ()
-    """One outcome for each answer of the request, in order."""
-
-    @property
-    def leases(self) -> Sequence[LeaseHead]:
-        return self.head.leases
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinWish:
-    """The arguments of a join: a member and the topics that it reads. Joining again with the same id is safe.
-
-    `client` names the kind of program, for display beside its host. With `replace`, all other members leave.
-    """
-
-    group: str
-    topics: tuple[str, ...]
-    member_id: str
-    session_ms: int = DEFAULT_SESSION_MS
-    client_host: str = ""
-    client: str | None = None
-    replace: bool = False
-    wish: GroupWish = field(default_factory=GroupWish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,17 +53,17 @@ class DeadLetter:
     correlation_id: str | None = None
     created_at: datetime | None = None
     epoch: int = 0
-    """The position epoch in which the message died."""
+    """The position epoch in which it died."""
     lineage: str | None = None
     redriven_to: str | None = None
-    """The id of the message that was published for the dead letter."""
+    """The id of the message that was published for it."""
     traceback: str | None = None
     """Traceback of the last failure, at most 8 KiB; None if the worker sent none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadWish:
-    """A selection of dead letters."""
+    """Which dead letters are meant."""
 
     topic: str | None = None
     partition: int | None = None
@@ -168,8 +96,8 @@ class Redriven:
         refused: Dead letters that could not be redriven.
         ids: The first ids of redriven dead letters.
         refusals: The first ids of refused dead letters, each with the reason.
-        has_more: True if the limit was reached. Repeat the call for the rest.
-        dry_run: True if this was a dry run, which publishes nothing.
+        has_more: Whether the limit was reached; repeat the call for the rest.
+        dry_run: Whether nothing was published.
     """
 
     redriven: int = 0
@@ -182,7 +110,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveWish:
-    """The dead letters to publish again: those in `ids`, or those that `topic` and `where` select."""
+    """Which dead letters are published again: those named, or those that `topic` and `where` select."""
 
     topic: str | None = None
     where: str | None = None
@@ -192,4 +120,4 @@ class RedriveWish:
     force: bool = False
     max_redrives: int = 3
     repaired: Mapping[str, Repair] | None = None
-    """The new values and headers, by id."""
+    """Changes by id."""

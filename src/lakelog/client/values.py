@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from lakelog.client.reading.messages import ReceivedMessage
+    from lakelog.errors import LakelogError
+    from lakelog.model.lease import Answered
+    from lakelog.wire.leases import LeaseHead, LeasesHead
 
 T = TypeVar("T")
 
@@ -59,7 +62,7 @@ class FetchResult(Generic[T]):
 
     Attributes:
         messages: The messages, in order.
-        next_offset: The offset at which to continue.
+        next_offset: Where to read on.
         log_start: The offset of the oldest message of the partition.
         high_watermark: The offset of the next message to be published.
     """
@@ -72,3 +75,23 @@ class FetchResult(Generic[T]):
     def __repr__(self) -> str:
         ends = f"log_start={self.log_start}, high_watermark={self.high_watermark}"
         return f"FetchResult({len(self.messages)} messages, next_offset={self.next_offset}, {ends})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """Leases before their messages are decoded.
+
+    Attributes:
+        head: The leases, without their messages.
+        payloads: The stored batches of all leases, in the order of the head.
+        answered: One outcome for each answer of the request, in order.
+        leases: The leases of the head.
+    """
+
+    head: LeasesHead
+    payloads: Sequence[bytes | memoryview]
+    answered: Sequence[Answered | LakelogError] = ()
+
+    @property
+    def leases(self) -> Sequence[LeaseHead]:
+        return self.head.leases

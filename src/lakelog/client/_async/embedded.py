@@ -8,9 +8,10 @@ from typing import TypeVar
 from lakelog.client._async.transport import Number
 from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import AsyncPortal, EngineHost
-from lakelog.client.values import Run
+from lakelog.client.values import Consumed, Run
 from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -51,6 +52,12 @@ class AsyncEmbeddedTransport:
         self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
     ) -> FetchedBatches:
         return await self._portal.run(self._session.fetch, seconds, name, partition, position, limits, writes=False)
+
+    async def consume(self, request: ConsumeRequest, seconds: float, repeat: bool = False) -> Consumed:
+        return await self._portal.run(self._session.consume, seconds, request, repeat)
+
+    async def answer(self, request: AnswersRequest, seconds: float) -> list[Answered | LakelogError]:
+        return await self._portal.run(self._session.answer, seconds, request)
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         await self._portal.run(self._session.stage, seconds, topic, options, pieces)

@@ -1,28 +1,23 @@
-"""A group: its progress, and the methods that change it."""
+"""A group in the caller's hands: how far it is, and the verbs that change it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.dead_letters import AsyncDeadLetters
-from lakelog.client._async.group_transport import AsyncGroupTransport
-from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish
-from lakelog.client.worker.options import Retries, wish_of
+from lakelog.client.values import Consumed
+from lakelog.client.worker.options import Retries, group_settings
 from lakelog.errors import LakelogError
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
-from lakelog.model.lease import Answered, LeaseAnswer
-from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
+from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer
+from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.model.names import check_name
 from lakelog.model.progress import GroupDescription, GroupRequest, GroupTopicQuery, PartitionProgress, PauseRequest
 from lakelog.model.seek import CommitRequest, GroupPosition, PartitionOffset, PositionsRequest
 from lakelog.model.structs import checked
 from lakelog.wire.operations import groups as operations
-
-Found = TypeVar("Found")
 
 
 class AsyncGroup:
@@ -49,7 +44,7 @@ class AsyncGroup:
         return sum(each.lag for each in await self.progress(topic))
 
     async def progress(self, topic: str | None = None) -> list[PartitionProgress]:
-        """Return the progress of the group in each partition: committed offset, lag, leases, and counts by outcome.
+        """Return how far the group is in each partition: committed offset, lag, leases, and counts by outcome.
 
         Args:
             topic: The only topic to return. Default: all topics that the group reads.
@@ -94,13 +89,14 @@ class AsyncGroup:
                 or `lakelog.Fixed(…)`.
             dead_letter: Keep messages that failed too often as dead letters; False discards them.
             assignor: "cooperative-sticky", "sticky", "range" or "round-robin": how partitions are shared.
-            window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to
-                10,000.
+            window: Messages of one partition that are leased or wait for a retry at most, from 1 to 10,000.
         """
-        wish = wish_of(
+        settings = group_settings(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
         )
-        return await self._calls.call(operations.ALTER_GROUP, AlterGroupRequest(group=self.name, **wish.stated()))
+        return await self._calls.call(
+            operations.ALTER_GROUP, AlterGroupRequest(group=self.name, **settings.stated_by_name())
+        )
 
     async def delete(self) -> None:
         """Delete the group with its progress and its dead letters. A group that has members raises `GroupBusy`."""
@@ -108,20 +104,21 @@ class AsyncGroup:
 
     # For those who run handlers elsewhere, and so do themselves what a worker does -----------------------------------
 
-    async def consume(self, wish: ConsumeWish) -> Consumed:
+    async def consume(self, request: ConsumeRequest, *, repeat: bool = False) -> Consumed:
         """Lease messages, for programs that run handlers themselves. `topic.subscribe` does this for you.
 
         Args:
-            wish: Topic, owner, request id, and how many messages. A repeat with the same owner and request id gets the
-                same leases again.
+            request: Topic, group, owner, request id, and how many messages. A repeat with the same owner and request
+                id gets the same leases again.
+            repeat: Whether the request was sent before, and its reply was lost. Default: False.
         """
-        groups = self._calls.transport.groups
+        transport = self._calls.transport
         attempts = itertools.count()
 
         async def call(left: float) -> Consumed:
-            return await groups.consume(replace(wish, repeat=wish.repeat or next(attempts) > 0), left)
+            return await transport.consume(request, left, repeat or next(attempts) > 0)
 
-        return await self._calls.run(call, safe=True, wait_seconds=wish.wait_seconds)
+        return await self._calls.run(call, safe=True, wait_seconds=request.wait_ms / 1000)
 
     async def answer(self, topic: str, owner: str, answers: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
         """Answer leased messages. Return one result for each answer, in order. Repeating the call is safe.
@@ -131,21 +128,23 @@ class AsyncGroup:
             owner: The owner that leased them.
             answers: Acks, nacks and other answers, each with the partition, the token and the offsets.
         """
-        said = [checked(each) for each in answers]
-        return await self._call(lambda groups, left: groups.answer(topic, self.name, owner, said, left))
+        said = tuple(checked(each) for each in answers)
+        request = AnswersRequest(topic=topic, group=self.name, owner=owner, answers=said)
+        transport = self._calls.transport
+        return await self._calls.run(lambda left: transport.answer(request, left), safe=True)
 
     # For consumers that keep positions, instead of answering messages one by one ------------------------------------
 
-    async def join(self, wish: JoinWish) -> Membership:
+    async def join(self, request: JoinRequest) -> Membership:
         """Become a member of the group, or stay one. Return the partitions of the member.
 
         Args:
-            wish: The member's id and topics, its session timeout, and the settings of the group.
+            request: The member's id and topics, its session timeout, and the settings of the group.
         """
-        return await self._call(lambda groups, left: groups.join(wish, left))
+        return await self._calls.call(operations.JOIN, request)
 
     async def heartbeat(self, member_id: str, generation: int) -> Membership:
-        """Keep a member in the group. Return its current partitions.
+        """Keep a member in the group. Return its present partitions.
 
         Args:
             member_id: The id of the member. A member that is no longer in the group raises `UnknownMember`.
@@ -155,7 +154,7 @@ class AsyncGroup:
         return await self._calls.call(operations.HEARTBEAT, request)
 
     async def leave(self, member_id: str) -> None:
-        """Remove a member from the group. Its partitions go to other members immediately.
+        """Remove a member from the group. Its partitions go to other members at once.
 
         Args:
             member_id: The id of the member. Leaving without being a member is not an error.
@@ -210,12 +209,6 @@ class AsyncGroup:
         """
         _check_topic(topic)
         return AsyncDeadLetters(self._calls, self.name, topic)
-
-    async def _call(
-        self, call: Callable[[AsyncGroupTransport, float], Awaitable[Found]], *, safe: bool = True
-    ) -> Found:
-        groups = self._calls.transport.groups
-        return await self._calls.run(lambda left: call(groups, left), safe=safe)
 
     def __repr__(self) -> str:
         return f"AsyncGroup({self.name!r}, url={self._calls.place!r})"

@@ -1,10 +1,7 @@
-"""The group operations over HTTP: their routes and bodies. `http` handles connections and errors."""
+"""The verbs about groups over HTTP: which route each is, and in which shapes. Connections and errors are `http`'s."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -13,25 +10,14 @@ import msgspec
 from lakelog.client import group_shaping as shaping
 from lakelog.client._async.connection import HttpResponse as HttpAnswer
 from lakelog.client.group_values import (
-    Consumed,
-    ConsumeWish,
     DeadLetter,
     DeadPage,
     DeadWish,
-    JoinWish,
     Redriven,
     RedriveWish,
 )
 from lakelog.client.replies import read_reply
-from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, OutcomeUnknown
-from lakelog.model.lease import Answered, LeaseAnswer
-from lakelog.model.membership import Membership
-from lakelog.wire import consume_shapes, group_shapes
-from lakelog.wire.leases import MEDIA_TYPE, read_leases
-
-_UNKNOWN_ANSWERS = "unknown field `answers`"
-_APART_SECONDS = 60.0
-"""After this time, a server may have been replaced by a version that accepts answers with a consume."""
+from lakelog.wire import group_shapes
 
 
 class AsyncCaller(Protocol):
@@ -49,62 +35,6 @@ class AsyncHttpGroups:
 
     def __init__(self, caller: AsyncCaller) -> None:
         self._caller = caller
-        self._apart_until = 0.0
-        """Until this time, answers are sent in separate calls, because a server refused a consume with answers."""
-
-    async def consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
-        if not wish.answers:
-            return await self._consume(wish, seconds)
-        wish = replace(wish, wait_seconds=0.0)
-        if time.monotonic() < self._apart_until:
-            return await self._answer_and_consume(wish, seconds)
-        try:
-            found = await self._consume(wish, seconds)
-        except InvalidRequest as refusal:
-            if _UNKNOWN_ANSWERS not in refusal.detail:
-                raise
-            # A server of an older version, or the home that it passed the call on to. Nothing was done.
-            self._apart_until = time.monotonic() + _APART_SECONDS
-            return await self._answer_and_consume(wish, seconds)
-        if found.head.answered is None:
-            return replace(found, answered=await self._answer_of(wish, seconds))
-        if len(found.answered) != len(wish.answers):
-            raise OutcomeUnknown(f"The response has {len(found.answered)} outcomes for {len(wish.answers)}.")
-        return found
-
-    async def _answer_and_consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
-        """Answer and consume in two calls, because this server cannot do both in one."""
-        answered = await self._answer_of(wish, seconds)
-        found = await self._consume(replace(wish, answers=()), seconds)
-        return replace(found, answered=answered)
-
-    async def _answer_of(self, wish: ConsumeWish, seconds: float) -> list[Answered | LakelogError]:
-        return await self.answer(wish.topic, wish.group, wish.owner, wish.answers, seconds)
-
-    async def _consume(self, wish: ConsumeWish, seconds: float) -> Consumed:
-        # Not in the body: a server of an older version refuses an unknown field, and ignores an unknown parameter.
-        target = "/v1/consume?repeat=true" if wish.repeat else "/v1/consume"
-        answer = await self._post(target, seconds, shaping.consume_shape(wish), MEDIA_TYPE)
-        try:
-            head, payloads = read_leases(answer.body)
-        except InvalidBatch as exc:
-            raise OutcomeUnknown(f"The response cannot be read: {exc}. The server may run another version.") from exc
-        answered = [shaping.answered_of(result) for result in head.answered or ()]
-        return Consumed(head=head, payloads=payloads, answered=answered)
-
-    async def answer(
-        self, topic: str, group: str, owner: str, answers: Sequence[LeaseAnswer], seconds: float
-    ) -> list[Answered | LakelogError]:
-        body = consume_shapes.Answers(owner=owner, answers=shaping.compact(answers))
-        answer = await self._post(f"/v1/topics/{topic}/groups/{group}/answers", seconds, body)
-        results = read_reply(answer.body, consume_shapes.AnswersAnswer).results
-        if len(results) != len(answers):
-            raise OutcomeUnknown(f"The response has {len(results)} results for {len(answers)}.")
-        return [shaping.answered_of(result) for result in results]
-
-    async def join(self, wish: JoinWish, seconds: float) -> Membership:
-        answer = await self._post(f"/v1/groups/{wish.group}/join", seconds, shaping.join_shape(wish))
-        return read_reply(answer.body, Membership)
 
     async def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage:
         target = _with_query(

@@ -1,4 +1,4 @@
-"""The transport over HTTP servers. It makes one attempt. After a failure, the next call goes to the next server."""
+"""The transport over HTTP servers. It tries once; after a failure the next call goes to the next server."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import msgspec
 
 from lakelog.client._async.connection import AsyncConnections, HttpResponse
 from lakelog.client._async.group_http import AsyncHttpGroups
+from lakelog.client._async.http_leases import AsyncHttpLeases
 from lakelog.client._async.transport import Number
 from lakelog.client.connecting.target import Target
 from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
-from lakelog.client.values import Run
+from lakelog.client.values import Consumed, Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest
 from lakelog.model.limits import MAX_FETCH_BYTES
 from lakelog.model.message import Message
 from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
@@ -43,9 +45,10 @@ class AsyncHttpTransport:
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
         self.groups = AsyncHttpGroups(self)
+        self._leases = AsyncHttpLeases(self)
 
     async def open(self, seconds: float) -> None:
-        """Do nothing: connections are opened when they are needed."""
+        """Nothing: connections are made when they are needed."""
 
     async def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
         rest = operation.without_path(request)
@@ -94,6 +97,12 @@ class AsyncHttpTransport:
         target = f"/v1/topics/{name}/partitions/{partition}/messages?{urlencode(query)}"
         answer = await self._get(target, seconds, wire_frames.MEDIA_TYPE)
         return _fetched(partition, answer)
+
+    async def consume(self, request: ConsumeRequest, seconds: float, repeat: bool = False) -> Consumed:
+        return await self._leases.consume(request, seconds, repeat)
+
+    async def answer(self, request: AnswersRequest, seconds: float) -> list[Answered | LakelogError]:
+        return await self._leases.answer(request, seconds)
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         body = wire_frames.write_publish(
@@ -174,9 +183,7 @@ def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
         return ConfigurationError(
             f"{server} returned {answer.status}, but the response is not from Lakelog. Check the URL."
         )
-    return OutcomeUnknown(
-        f"{server} returned {answer.status} without an error from Lakelog. Check whether a proxy responded."
-    )
+    return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
 
 
 def _query_of(fields: msgspec.Struct) -> str:

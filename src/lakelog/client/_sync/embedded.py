@@ -9,9 +9,10 @@ from typing import TypeVar
 from lakelog.client._sync.transport import Number
 from lakelog.client.embedded_groups import EmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import EngineHost, Portal
-from lakelog.client.values import Run
+from lakelog.client.values import Consumed, Run
 from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.write import StageOptions, StagePiece
@@ -50,6 +51,12 @@ class EmbeddedTransport:
         self, name: str, partition: int, position: Position, limits: FetchLimits, seconds: float
     ) -> FetchedBatches:
         return self._portal.run(self._session.fetch, seconds, name, partition, position, limits, writes=False)
+
+    def consume(self, request: ConsumeRequest, seconds: float, repeat: bool = False) -> Consumed:
+        return self._portal.run(self._session.consume, seconds, request, repeat)
+
+    def answer(self, request: AnswersRequest, seconds: float) -> list[Answered | LakelogError]:
+        return self._portal.run(self._session.answer, seconds, request)
 
     def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece], seconds: float) -> None:
         self._portal.run(self._session.stage, seconds, topic, options, pieces)

@@ -1,4 +1,4 @@
-"""Parses the URL of `connect`: HTTP servers, a PostgreSQL database, or memory. It opens no connection."""
+"""The meaning of a URL that is given to `connect`: HTTP servers, a PostgreSQL database, or memory. It opens nothing."""
 
 from __future__ import annotations
 

@@ -6,17 +6,20 @@ An engine in memory that has a name is shared by all clients of that name, and o
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from typing import TypeVar
 
 from lakelog.client import processes
 from lakelog.client.embedding.engine import EmbeddedEngine, EmbeddedSettings
 from lakelog.client.loops import LoopThread
-from lakelog.client.values import Run
+from lakelog.client.values import Consumed, Run
 from lakelog.engine import Frame, Numbered
+from lakelog.engine.leasing.lease_heads import leases_head
 from lakelog.engine.operations import Caller, Verbs, bind
 from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest
 from lakelog.model.message import Message
 from lakelog.model.position import Position, Receipt
 from lakelog.model.topic import Scope
@@ -38,6 +41,7 @@ class Session:
         self._place = (project, environment)
         self._opening: asyncio.Task[EmbeddedEngine] | None = None
         self._verbs: Verbs | None = None
+        self._host = socket.gethostname()
 
     async def open(self) -> EmbeddedEngine:
         """Return the engine. The first call opens it, and so does the first call after a failure."""
@@ -61,7 +65,7 @@ class Session:
         embedded, scope = await self.enter()
         if self._verbs is None:
             self._verbs = bind(embedded.engine)
-        return await self._verbs.call(operation, Caller(scope=scope), request)
+        return await self._verbs.call(operation, Caller(scope=scope, host=self._host), request)
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None
@@ -84,6 +88,23 @@ class Session:
         """Return stored batches of a partition."""
         embedded, scope = await self.enter()
         return await embedded.engine.fetcher.fetch(scope, name, partition, position, limits)
+
+    async def consume(self, request: ConsumeRequest, repeat: bool) -> Consumed:
+        """Lease messages."""
+        embedded, scope = await self.enter()
+        found = await embedded.engine.leases.consume(scope, request, repeat=repeat)
+        return Consumed(
+            head=leases_head(found),
+            payloads=[stored.batch.payload for leased in found.leases for stored in leased.pieces],
+            answered=found.answered or (),
+        )
+
+    async def answer(self, request: AnswersRequest) -> list[Answered | LakelogError]:
+        """Send answers about leases. Return one result for each, in order."""
+        embedded, scope = await self.enter()
+        return await embedded.engine.leases.answer(
+            scope, request.topic, request.group, request.owner, request.answers, generation=request.generation
+        )
 
     async def stage(self, topic: str, options: StageOptions, pieces: Sequence[StagePiece]) -> None:
         """Store batches that stay invisible until a decision."""

@@ -1,1 +1,1 @@
-"""Converts fetched batches to messages and tables, and the arguments of a fetch to positions."""
+"""From fetched batches to messages and tables, and the positions at which a fetch starts."""

@@ -1,7 +1,4 @@
-"""Decodes stored batches to messages and tables, in bulk.
-
-It is imported with the first messages, because Arrow loads slowly.
-"""
+"""Decodes stored batches to messages and tables, in bulk. Imported with the first messages: Arrow loads slowly."""
 
 from __future__ import annotations
 
@@ -114,9 +111,7 @@ def _picked(batch: pa.RecordBatch, piece: PieceHead, offsets: list[int]) -> pa.R
 
 
 _Columns = Mapping[str, Iterable[Any]]
-"""The values of each column, by name: bytes, text, dicts of headers, and times as microseconds since 1970; None for
-null.
-"""
+"""By name: bytes, text, dicts of headers, and times as microseconds since 1970; None for null."""
 _Place = tuple[str, Codec[T], int, int]
 """Topic, codec, incarnation and partition."""
 

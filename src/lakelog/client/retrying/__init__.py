@@ -1,1 +1,1 @@
-"""Retries: which errors are temporary, how long to wait, and what is logged during an outage."""
+"""The one rule for retries: which errors pass, how long to wait, and what the log says during an outage."""

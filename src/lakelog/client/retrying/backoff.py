@@ -1,4 +1,4 @@
-"""Computes how long to wait between the attempts of a call. `rule` decides whether to repeat a call."""
+"""How long to wait between the attempts of a call. It neither sleeps nor calls; `rule` decides whether to repeat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakelog.errors import LakelogError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRetryPolicy:
-    """The time limits of a call: `limit_seconds` for all attempts, `try_seconds` for one."""
+    """A call takes at most `limit_seconds`, and one attempt at most `try_seconds`."""
 
     limit_seconds: float = 30.0
     try_seconds: float = 10.0
@@ -39,7 +39,7 @@ class Backoff:
         self.failed = 0
 
     def next(self, error: LakelogError | None = None) -> float:
-        """Record a failure. Return the seconds until the next attempt."""
+        """Note a failure. Return the seconds until the next attempt."""
         pause = min(self._longest, self._first * 2.0 ** min(self.failed, 30)) * (0.5 + self._chance() / 2)
         self.failed += 1
         asked = error.subject.get("retry_after") if error is not None else None
@@ -51,7 +51,7 @@ class Backoff:
 
 
 class Attempts:
-    """The attempts of one call within a time limit."""
+    """The attempts of one call within a limit of time."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Attempts:
         return self._deadline - self._clock()
 
     def seconds(self, wait: float = 0.0) -> float:
-        """Return how long the next attempt may take. `wait` is how long the server was asked to wait."""
+        """Return how long the next attempt may take. `wait`: how long the server was asked to wait itself."""
         return max(0.1, min(self.left, self._try_seconds + wait))
 
     def pause(self, error: LakelogError) -> float | None:
-        """Return the seconds until the next attempt, or None if the remaining time is too short."""
+        """Return the seconds until the next attempt, or None if the time does not suffice for one."""
         pause = self._backoff.next(error)
         return pause if pause < self.left else None

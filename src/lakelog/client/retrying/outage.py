@@ -27,7 +27,7 @@ class Outage:
         self._quiet_until = float("-inf")
 
     def failed(self, error: LakelogError, seconds: float | None = None) -> None:
-        """Record a failure that is retried for that many seconds; None means until it succeeds."""
+        """Note a failure that is retried for that many seconds; None means until it succeeds."""
         now = self._clock()
         if self._since is None:
             self._since = now
@@ -38,11 +38,11 @@ class Outage:
             logger.warning("%s%s Retrying %s.", self._prefix, error.detail, limit)
 
     def ended(self) -> None:
-        """Record that a call succeeded after failures."""
+        """Note that a call that had failed has succeeded."""
         if self._warned and self._since is not None:
             logger.info("%sCalls succeed again after %.1f s.", self._prefix, self._clock() - self._since)
         self._since, self._warned = None, False
 
     def given_up(self) -> None:
-        """Record that the caller gets the error. If the next call fails too, that is a new outage."""
+        """Note that the caller gets the error. If the next call fails as well, that is a new outage."""
         self._since, self._warned, self._quiet_until = None, False, float("-inf")

@@ -1,7 +1,6 @@
-"""The rule for retries: which errors are temporary, and when a call may be repeated although it may have taken effect.
+"""The rule for retries: which errors pass, and when a call may be repeated although it may have been written.
 
-Every caller that retries uses it: single calls, publishes, answers of workers and of Spark. The rule itself neither
-waits nor makes calls.
+Every caller that retries uses it: single calls, publishes, answers of workers and of Spark. It neither waits nor calls.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def is_passing(error: LakelogError) -> bool:
 
 
 def is_outage(error: LakelogError) -> bool:
-    """Return whether the error is an outage. A server at capacity is not."""
+    """Return whether the error means that something does not work. A server at capacity works."""
     return is_passing(error) and not isinstance(error, Overloaded)
 
 
@@ -44,10 +43,10 @@ class RetryRule:
     def __init__(self, *, is_repeatable: bool = True) -> None:
         self._is_repeatable = is_repeatable
         self.is_unknown = False
-        """True if an earlier attempt may have been written."""
+        """Whether an earlier attempt may have been written."""
 
     def allows(self, error: LakelogError) -> bool:
-        """Record the error of an attempt. Return whether another attempt may follow."""
+        """Note the error of an attempt. Return whether another attempt may follow."""
         self.is_unknown = self.is_unknown or may_be_written(error)
         return is_passing(error) and (self._is_repeatable or not self.is_unknown)
 

@@ -41,7 +41,7 @@ class Deadlines:
         self._timer.set(deadline)
 
     def moved(self, lease: WorkerLease) -> None:
-        """Record that the deadline of a handler changed."""
+        """Note that a handler has another deadline."""
         self._timer.set(min(lease.deadlines.values()))
         self.update_keeper(lease)
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from lakelog.errors import LakelogError, LeaseLost, NotFound, NotOwner
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, AnswersRequest, LeaseAnswer, Verb
 
 _OVER = (LeaseLost, NotOwner, NotFound)
 
@@ -23,6 +23,10 @@ class LeaseHolder:
     topic: str
     group: str
     owner: str
+
+    def request(self, answers: Sequence[LeaseAnswer]) -> AnswersRequest:
+        """Return the call that sends these answers."""
+        return AnswersRequest(topic=self.topic, group=self.group, owner=self.owner, answers=tuple(answers))
 
 
 @dataclass(slots=True)
@@ -48,7 +52,7 @@ class ExtensionBatch:
 
 
 SendExtensions = Callable[[LeaseHolder, Sequence[LeaseAnswer], float], list[Answered | LakelogError]]
-"""A function that sends the extensions of one holder, within that many seconds."""
+"""Sends the extensions of one holder, within that many seconds."""
 
 
 class ExtensionSchedule:
@@ -75,7 +79,7 @@ class ExtensionSchedule:
         return min((kept.due for kept in self._kept.values() if kept.due <= kept.until), default=None)
 
     def due(self, now: float) -> list[ExtensionBatch]:
-        """Return the extensions to send. A lease past its `until` expires, unless `prolong` moves it."""
+        """Return the extensions to send. A lease past its `until` expires, unless `prolong` moves that."""
         found: dict[LeaseHolder, list[int]] = {}
         for number, kept in self._kept.items():
             if kept.due <= now < kept.until:

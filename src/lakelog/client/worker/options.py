@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from lakelog.client.functions import check_function, check_hook
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.reading.positions import position_of
 from lakelog.client.worker.handler_types import Filter
 from lakelog.client.worker.handlers import Handler
 from lakelog.errors import InvalidRequest
@@ -29,16 +28,12 @@ from lakelog.model.group import (
     MAX_WINDOW,
     Assignor,
     Exponential,
-    GroupKind,
-    GroupWish,
-    NoStart,
+    NewGroupSettings,
     Order,
     RetryPolicy,
-    Start,
 )
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
-from lakelog.model.position import AtTime
 
 StartFrom = Literal["earliest", "latest", "none"] | datetime | int
 Retries = RetryPolicy | int
@@ -47,7 +42,7 @@ Hook = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """The options of a subscription. None means the group's setting."""
+    """How a subscription works. None leaves a setting to the group."""
 
     concurrency: int = 1
     batch_size: int = 50
@@ -59,7 +54,7 @@ class SubscriptionOptions:
     on_dead: Hook | None = None
     on_ack: Hook | None = None
     start_from: StartFrom | None = None
-    """The start of a new group. None means latest, and is not sent."""
+    """None means latest, and is not sent."""
     ack: Literal["auto", "manual"] = "auto"
     ack_timeout: timedelta | float = 30.0
     lease: timedelta | float = model.DEFAULT_LEASE_MS / 1000
@@ -84,7 +79,7 @@ class SubscriptionOptions:
             limit = f"shorter than `session_timeout`, which is {self.session_ms / 1000:g} s"
             raise refusal("heartbeat", limit, self.heartbeat)
         self._check_functions()
-        self.wish()
+        self.group_settings()
 
     def _check_functions(self) -> None:
         if isinstance(self.filter, str):
@@ -113,17 +108,16 @@ class SubscriptionOptions:
     def timeout_seconds(self) -> float:
         return check_seconds("ack_timeout", self.ack_timeout)
 
-    def wish(self) -> GroupWish:
+    def group_settings(self) -> NewGroupSettings:
         """Return the group settings that the server gets."""
-        stated = wish_of(
+        return group_settings(
             order=self.order,
             filter=self.filter if isinstance(self.filter, str) else None,
             retries=self.retries,
             dead_letter=self.dead_letter,
             assignor=self.assignor,
+            start_from=self.start_from,
         )
-        start = None if self.start_from is None else start_of(self.start_from)
-        return replace(stated, kind=GroupKind.LEASE, start=start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +147,7 @@ class Subscription:
         return f"{self.topic}/{self.group}"
 
 
-def wish_of(
+def group_settings(
     *,
     order: Order | str | None = None,
     filter: str | None = None,
@@ -161,15 +155,17 @@ def wish_of(
     dead_letter: bool | None = None,
     assignor: Assignor | str | None = None,
     window: int | None = None,
-) -> GroupWish:
-    """Return the settings of a group from the arguments of a caller."""
-    return GroupWish(
+    start_from: StartFrom | None = None,
+) -> NewGroupSettings:
+    """Return the settings of a group, from the forms that callers write."""
+    return NewGroupSettings(
         order=_choice(Order, "order", order),
         filter=None if filter is None else check_text("filter", filter),
         retries=_policy(retries),
         dead_letter=None if dead_letter is None else check_flag("dead_letter", dead_letter),
         assignor=_choice(Assignor, "assignor", assignor),
         window=None if window is None else check_whole("window", window, 1, MAX_WINDOW),
+        start_from=None if start_from is None else _start(start_from),
     )
 
 
@@ -181,14 +177,12 @@ def _policy(retries: Retries | None) -> RetryPolicy | None:
     return Exponential(max=check_whole("retries", retries, 0, MAX_RETRIES))
 
 
-def start_of(start: StartFrom) -> Start:
-    if start == "none":
-        return NoStart()
+def _start(start: StartFrom) -> str | int:
     if isinstance(start, datetime):
-        return AtTime(check_time("start_from", start))
-    if start not in ("earliest", "latest") and (type(start) is not int or start < 0):
+        return check_time("start_from", start).isoformat()
+    if start not in ("earliest", "latest", "none") and (type(start) is not int or start < 0):
         raise refusal("start_from", "'earliest', 'latest', 'none', a datetime with a time zone, or an offset", start)
-    return position_of(start)
+    return start
 
 
 def _choice(kind: Any, name: str, wanted: str | None) -> Any:

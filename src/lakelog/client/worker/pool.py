@@ -54,7 +54,7 @@ class WorkerSettings:
     transport: Callable[[], AsyncTransport]
     keeper: Callable[[AsyncTransport], LeaseKeeper]
     owns_transport: bool
-    """True if the transport was created for the workers and is closed with them."""
+    """Whether the transport was made for the workers and is closed with them."""
 
 
 class WorkerPool:
@@ -74,7 +74,7 @@ class WorkerPool:
         processes.after_fork(self)
 
     def reset_after_fork(self) -> None:
-        """Forget the workers in a child process, because they belong to the parent."""
+        """Forget the workers, which belong to the parent."""
         processes.inherited.append((self._transport, self._resources, self._workers, self._stopping, self._stopped))
         self._transport = self._resources = self._stopping = self._stopped = None
         self._workers = []
@@ -124,11 +124,9 @@ class WorkerPool:
 
     async def start(self) -> None:
         if not self.subscriptions:
-            raise InvalidRequest(
-                "This client has no subscription. Subscribe a handler first, with @topic.subscribe(group=…)."
-            )
+            raise InvalidRequest("There is nothing to run: subscribe a handler first, with @topic.subscribe(group=…).")
         if self.running:
-            raise InvalidRequest("The workers of this client are already running.")
+            raise InvalidRequest("The workers of this client run already.")
         processes.forget(self)
         # Workers load Arrow, which clients without subscriptions do not need.
         from lakelog.client.worker.worker import SubscriptionWorker

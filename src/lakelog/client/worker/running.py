@@ -45,7 +45,7 @@ class WorkerRunner:
         if asyncio._get_running_loop() is not None:
             raise InvalidRequest(
                 "log.run() blocks its thread, and this thread runs an event loop. Use `await log.run()` with a client "
-                "of lakelog.connect_async(), or log.start(), which runs in its own thread."
+                "of lakelog.connect_async(), or log.start(), which works in a thread of its own."
             )
         asyncio.run(self._run())
 
@@ -88,7 +88,7 @@ def async_default_worker_settings(transport: AsyncTransport) -> WorkerSettings:
 
 def default_worker_settings(transport: Transport) -> WorkerSettings:
     def none() -> AsyncTransport:
-        raise InvalidRequest("This client has no transport for workers. Create the client with `connect`.")
+        raise InvalidRequest("This client has no transport for workers; make it with `connect`.")
 
     return WorkerSettings(transport=none, keeper=_loop_keeper, owns_transport=False)
 
@@ -97,7 +97,7 @@ def _loop_keeper(transport: AsyncTransport) -> LeaseKeeper:
     loop = asyncio.get_running_loop()
 
     def send(source: LeaseHolder, answers: Sequence[LeaseAnswer], seconds: float) -> list[Answered | LakelogError]:
-        call = transport.groups.answer(source.topic, source.group, source.owner, answers, seconds)
+        call = transport.answer(source.request(answers), seconds)
         return asyncio.run_coroutine_threadsafe(call, loop).result()
 
     return ThreadLeaseKeeper(send)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class DeadlineTimer:
-    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. Use it in one event loop."""
+    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. For one event loop."""
 
     def __init__(self, on_due: Callable[[], None]) -> None:
         self._on_due = on_due

@@ -13,17 +13,18 @@ import socket
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import asdict, replace
 
 from lakelog.client import processes
 from lakelog.client._async.group_member import AsyncGroupMember
 from lakelog.client._async.transport import AsyncTransport
-from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish, Payload
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.retrying.backoff import Backoff, CallRetryPolicy
 from lakelog.client.retrying.outage import Outage
 from lakelog.client.retrying.rule import is_passing
+from lakelog.client.values import Consumed
 from lakelog.client.worker.answers import AnswerBatch, AnswerSender
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import WorkerResources
@@ -32,9 +33,9 @@ from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.polling import Poll, Poller
 from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
-from lakelog.model.group import Order
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.membership import HeartbeatRequest, LeaveRequest, Membership
+from lakelog.model.group import GroupKind, Order
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.model.partitioner import murmur2
 from lakelog.model.progress import GroupRequest
 from lakelog.wire.leases import LeaseHead
@@ -42,7 +43,7 @@ from lakelog.wire.operations import groups as operations
 
 log = processes.log
 
-WAIT_SECONDS = 20.0
+WAIT_MS = 20_000
 _LONG_PAUSE_SECONDS = 5.0
 
 
@@ -65,14 +66,15 @@ class SubscriptionWorker:
         self._skipped: int | None = None
         """The number of messages before the group's start, if this worker's first join created the group."""
         self._order = Order.KEY
-        self._asking: ConsumeWish | None = None
+        self._request = self._first_request()
+        self._asking: ConsumeRequest | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_by = 0.0
         self._outage = Outage(subscription.name)
         self.counts = self._runner.counts
 
     async def start(self) -> None:
-        """Join the group and start to work. Raise an error if the server refuses the join."""
+        """Join the group and start to work. Raise what the server refuses at the join."""
         await self._member.join()
         self._tell_start()
         await self._resources.keeper.ready()
@@ -107,7 +109,7 @@ class SubscriptionWorker:
             log.info("%s: worker stopped: %s", self.subscription.name, _summary(self._runner))
 
     async def failed(self) -> None:
-        """Wait until the worker fails, and raise its error."""
+        """Wait until the worker ends on its own, which it should not. Raise its error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
@@ -120,24 +122,23 @@ class SubscriptionWorker:
     # Membership -------------------------------------------------------------------------------------------------------
 
     async def _join(self) -> Membership:
-        """Join the group, and wait for a server if none responds. Raise an error if the server refuses."""
+        """Join the group, and wait for a server if none answers. Raise what the server refuses."""
         options = self.subscription.options
-        wish = JoinWish(
+        request = JoinRequest(
             group=self.subscription.group,
             topics=(self.subscription.topic,),
             member_id=self.owner,
             session_ms=options.session_ms,
-            client_host=socket.gethostname(),
-            wish=options.wish(),
+            kind=GroupKind.LEASE,
+            **asdict(options.group_settings()),
         )
-        groups = self._transport.groups
         backoff = Backoff()
         while True:
             try:
-                membership = await groups.join(wish, self._policy.try_seconds)
+                membership = await self._transport.call(operations.JOIN, request, self._policy.try_seconds)
                 self._skipped = membership.skipped_at_start.get(self.subscription.topic, self._skipped)
                 described = await self._transport.call(
-                    operations.DESCRIBE_GROUP, GroupRequest(group=wish.group), self._policy.try_seconds
+                    operations.DESCRIBE_GROUP, GroupRequest(group=request.group), self._policy.try_seconds
                 )
                 self._order = described.settings.order
                 self._runner.failure_log.keeps_dead_letters = described.settings.dead_letter
@@ -200,45 +201,53 @@ class SubscriptionWorker:
         try:
             while True:
                 poll = await self._poller.next()
-                self._asking = self._wish(poll)
+                self._asking = self._next_request(poll)
                 found = await self._consume(self._asking, poll.answers)
                 self._asking = None
                 self._poller.has_more = 2 * self._take(found) >= poll.count
         finally:
             self._poller.close()
 
-    def _wish(self, poll: Poll) -> ConsumeWish:
-        member, options = self._member.membership, self.subscription.options
-        return ConsumeWish(
+    def _first_request(self) -> ConsumeRequest:
+        """Return the part of all requests that stays the same."""
+        options = self.subscription.options
+        return ConsumeRequest(
             topic=self.subscription.topic,
             group=self.subscription.group,
             owner=self.owner,
-            request_id=uuid.uuid4().hex,
-            max_messages=poll.count,
             lease_ms=options.lease_ms,
-            wait_seconds=WAIT_SECONDS if poll.waits else 0.0,
-            member_id=member.member_id if member else None,
-            generation=member.generation if member else None,
             isolates=True,
-            wish=options.wish(),
+            **asdict(options.group_settings()),
         )
 
-    async def _consume(self, wish: ConsumeWish, answers: AnswerBatch | None) -> Consumed:
-        """Request messages until there is a response. A repeat with the same request id returns the same leases.
+    def _next_request(self, poll: Poll) -> ConsumeRequest:
+        member = self._member.membership
+        return replace(
+            self._request,
+            request_id=uuid.uuid4().hex,
+            max_messages=poll.count,
+            wait_ms=WAIT_MS if poll.waits else 0,
+            member_id=member.member_id if member else None,
+            generation=member.generation if member else None,
+        )
+
+    async def _consume(self, request: ConsumeRequest, answers: AnswerBatch | None) -> Consumed:
+        """Ask for messages until there is an answer. The same request id returns leases whose first answer was lost.
 
         The answers go with the first attempt only, and separately if that fails.
         """
         backoff = Backoff()
+        repeat = False
         while True:
             try:
-                found = await self._call(wish, answers)
+                found = await self._call(request, answers, repeat)
                 self._outage.ended()
                 return found
             except (StaleGeneration, UnknownMember):
                 with contextlib.suppress(LakelogError):
                     await self._member.heartbeat()
                 if self._member.membership is not None:
-                    wish = replace(wish, generation=self._member.membership.generation)
+                    request = replace(request, generation=self._member.membership.generation)
                 await asyncio.sleep(backoff.next() if backoff.failed else 0)
                 backoff.failed += 1
             except LakelogError as error:
@@ -246,14 +255,15 @@ class SubscriptionWorker:
                 pause = backoff.next(error)
                 lasting = not is_passing(error) and not isinstance(error, NoPosition)
                 await asyncio.sleep(max(pause, _LONG_PAUSE_SECONDS) if lasting else pause)
-            self._asking = wish = replace(wish, repeat=True)
-            answers = None
+            self._asking = request
+            repeat, answers = True, None
 
-    async def _call(self, wish: ConsumeWish, answers: AnswerBatch | None) -> Consumed:
+    async def _call(self, request: ConsumeRequest, answers: AnswerBatch | None, repeat: bool) -> Consumed:
         if answers is not None:
-            wish = replace(wish, answers=tuple(answers.answers))
+            request = replace(request, answers=tuple(answers.answers))
+        seconds = request.wait_ms / 1000 + self._policy.try_seconds
         try:
-            found = await self._transport.groups.consume(wish, wish.wait_seconds + self._policy.try_seconds)
+            found = await self._transport.consume(request, seconds, repeat)
         except BaseException:
             if answers is not None:
                 self._sender.put_back(answers)
@@ -289,16 +299,18 @@ class SubscriptionWorker:
         )
         return lease
 
-    def _messages(self, found: Consumed, head: LeaseHead, payloads: Sequence[Payload]) -> list[ReceivedMessage[object]]:
+    def _messages(
+        self, found: Consumed, head: LeaseHead, payloads: Sequence[bytes | memoryview]
+    ) -> list[ReceivedMessage[object]]:
         return leased_messages(self.subscription.topic, self.subscription.codec, found.head.incarnation, head, payloads)
 
     async def _return_unseen(self) -> None:
         """Give back the leases of a call that was running at the stop: the server may have granted them."""
         if self._asking is None:
             return
-        wish = replace(self._asking, wait_seconds=0.0, max_messages=1, repeat=True)
+        request = replace(self._asking, wait_ms=0, max_messages=1)
         try:
-            found = await self._transport.groups.consume(wish, self._policy.try_seconds)
+            found = await self._transport.consume(request, self._policy.try_seconds, repeat=True)
         except LakelogError:
             return
         for head in found.leases:
@@ -308,10 +320,7 @@ class SubscriptionWorker:
             )
 
     async def _send(self, answers: Sequence[LeaseAnswer]) -> list[Answered | LakelogError]:
-        holder = self._holder
-        return await self._transport.groups.answer(
-            holder.topic, holder.group, holder.owner, answers, self._policy.try_seconds
-        )
+        return await self._transport.answer(self._holder.request(answers), self._policy.try_seconds)
 
 
 def _chains(messages: Sequence[LeasedMessage], order: Order) -> list[list[LeasedMessage]]:

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from lakelog.spark.source import spark_schema
 
 ROWS = 10_000
-"""The number of rows in a batch for Spark. Smaller batches cost more per row, larger ones delay the first row."""
+"""Rows of a batch for Spark: smaller batches cost more per row, larger ones delay the first row."""
 
 
 @lru_cache(maxsize=1)

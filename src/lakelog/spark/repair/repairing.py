@@ -37,7 +37,7 @@ class RedriveSummary:
         refused: Dead letters that could not be redriven.
         sample: The first ids of redriven dead letters.
         refusals: The first ids of refused dead letters, each with the reason.
-        dry_run: True if this was a dry run, which publishes nothing.
+        dry_run: Whether nothing was published.
     """
 
     redriven: int = 0

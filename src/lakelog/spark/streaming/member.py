@@ -1,6 +1,6 @@
 """A streaming query as the only member of its cursor group. It joins, commits, and notices if it is replaced.
 
-The member belongs to the driver's Python process. `planning` decides about positions; this module commits them.
+It belongs to the driver's Python process. `planning` decides about positions; this keeps them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import secrets
 import socket
 import threading
 import time
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lakelog import Lakelog
 from lakelog.client._sync.group_member import GroupMember
-from lakelog.client.group_values import JoinWish
 from lakelog.errors import (
     GroupNotFound,
     LakelogError,
@@ -26,8 +26,8 @@ from lakelog.errors import (
     TopicNotFound,
     UnknownMember,
 )
-from lakelog.model.group import GroupKind, GroupWish, NoStart
-from lakelog.model.membership import Membership
+from lakelog.model.group import GroupKind
+from lakelog.model.membership import JoinRequest, Membership
 from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import StreamOptions
 from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
@@ -47,15 +47,15 @@ class StreamMember:
         assert wish.group is not None
         self.topic, self.name = wish.topic, wish.group
         self._group = log.group(wish.group)
-        host = socket.gethostname()
-        self._wish = JoinWish(
+        self._member_id = f"{CLIENT}-{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._request = JoinRequest(
             group=wish.group,
             topics=(wish.topic,),
-            member_id=f"{CLIENT}-{host[:60]}-{os.getpid()}-{secrets.token_hex(4)}",
+            member_id=self._member_id,
             session_ms=wish.session_ms,
-            client_host=host,
             client=CLIENT,
-            wish=GroupWish(kind=GroupKind.CURSOR, start=NoStart()),
+            kind=GroupKind.CURSOR,
+            start_from="none",
         )
         self._lock = threading.Lock()
         self._has_created = False
@@ -66,9 +66,7 @@ class StreamMember:
         self._thread: threading.Thread | None = None
 
     def begin(self, at: Offsets) -> dict[int, GroupPosition]:
-        """Become the only member, and return the group's positions.
-
-        From now on, only this member or a seek changes them.
+        """Become the only member, and return the group's positions. From now on only a seek can change them otherwise.
 
         A group that has no position in the topic is created with the position `at`, which names every partition.
         """
@@ -97,10 +95,7 @@ class StreamMember:
                 self._send_surely(changed)
 
     def confirm(self) -> None:
-        """Raise an error if the query was replaced or a seek moved the group.
-
-        Call the server unless this was just confirmed.
-        """
+        """Raise if the query was replaced or a seek moved the group. Call the server unless that is confirmed."""
         with self._lock:
             self._check()
             if time.monotonic() >= self._sure_until:
@@ -118,8 +113,8 @@ class StreamMember:
     def withdraw(self) -> None:
         """Leave, and delete the group if this run created it.
 
-        It is for a query that ends before its first micro-batch: a position that it left behind would override the
-        start options of the next query.
+        For a query that ends before its first micro-batch: a position that it left behind would override the start
+        options of the next query.
         """
         self.leave()
         if not self._has_created:
@@ -138,14 +133,14 @@ class StreamMember:
             _log.info("Could not delete group '%s', which this query created: %s", self.name, error)
 
     def _join_at(self, at: Offsets) -> Membership:
-        wish = replace(self._wish, replace=True)
+        request = replace(self._request, replaces=True)
         try:
-            return self._group.join(wish)
+            return self._group.join(request)
         except NoPosition:
             # The first commit gives a group its position, in all partitions at once.
             self._group.commit(self.topic, at)
             self._has_created = True
-            return self._group.join(wish)
+            return self._group.join(request)
 
     # Under the lock ---------------------------------------------------------------------------------------------------
 
@@ -176,9 +171,7 @@ class StreamMember:
     def _send(self, offsets: Offsets) -> None:
         asked = time.monotonic()
         for epoch, some in by_epoch(offsets, self._positions).items():
-            self._group.commit(
-                self.topic, some, member_id=self._wish.member_id, generation=self._generation(), epoch=epoch
-            )
+            self._group.commit(self.topic, some, member_id=self._member_id, generation=self._generation(), epoch=epoch)
             self._positions.update(
                 {partition: GroupPosition(partition, offset, epoch) for partition, offset in some.items()}
             )
@@ -188,14 +181,14 @@ class StreamMember:
         """Join again after a timeout, unless another query has joined since."""
         if self._group.describe().members:
             raise StaleGeneration()
-        membership = self._group.join(self._wish)
+        membership = self._group.join(self._request)
         if len(membership.assigned.get(self.topic, ())) < len(self._group.positions(self.topic)):
-            self._group.leave(self._wish.member_id)
+            self._group.leave(self._member_id)
             raise StaleGeneration()
         self._member.membership = membership
 
     def _replaced(self) -> StaleGeneration:
-        others = [each for each in self._group.describe().members if each.member_id != self._wish.member_id]
+        others = [each for each in self._group.describe().members if each.member_id != self._member_id]
         named = (
             ", ".join(f"{each.member_id} on {each.client_host}" for each in others) or "a member that has left again"
         )
@@ -203,7 +196,7 @@ class StreamMember:
             f"This query is no longer the member of group '{self.name}': it was replaced by {named}. A group is read "
             "by one query at a time, the one that started last. Stop one of the two, or use a different group.",
             group=self.name,
-            member_id=self._wish.member_id,
+            member_id=self._member_id,
         )
 
     def _moved(self, refusal: PositionRefused) -> PositionRefused:
@@ -238,14 +231,14 @@ class StreamMember:
             return self._member.membership or found
 
     def _rejoin(self) -> Membership:
-        """Confirm the positions after a timeout. This joins again if no other query has joined."""
+        """After a timeout: confirm the positions, which joins again if no other query has joined."""
         with self._lock:
             self._guard()
             assert self._member.membership is not None
             return self._member.membership
 
     def _leave(self) -> None:
-        self._group.leave(self._wish.member_id)
+        self._group.leave(self._member_id)
 
     def _generation(self) -> int:
         return self._member.membership.generation if self._member.membership is not None else 0

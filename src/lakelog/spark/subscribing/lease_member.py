@@ -1,6 +1,6 @@
 """The driver as a member of a lease group: it takes, keeps and answers leases, and sends heartbeats.
 
-It uses threads for what a worker does in its event loop. `subscribe` decides which messages run where.
+It does with threads what a worker does in its event loop. `subscribe` decides which messages run where.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import asdict, replace
 
 from lakelog import Lakelog
 from lakelog.client import processes
 from lakelog.client._sync.group_member import GroupMember
-from lakelog.client.group_values import Consumed, ConsumeWish, JoinWish
 from lakelog.client.retrying.backoff import Backoff
 from lakelog.client.retrying.rule import is_passing, is_undecided
+from lakelog.client.values import Consumed
 from lakelog.client.worker.answers import MAX_ANSWERS, fitting
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import ThreadLeaseKeeper
 from lakelog.errors import LakelogError, StaleGeneration, UnknownMember
-from lakelog.model.group import DEFAULT_SESSION_MS, GroupWish, Order
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.membership import Membership
+from lakelog.model.group import DEFAULT_SESSION_MS, GroupKind, NewGroupSettings, Order
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest, Membership
 
 log = processes.log
 
@@ -36,22 +37,22 @@ _FOR_EVER = float("inf")
 class LeaseMember:
     """The member of one subscription. A thread keeps its leases until they are dropped."""
 
-    def __init__(self, client: Lakelog, topic: str, group: str, wish: GroupWish, lease_ms: int) -> None:
+    def __init__(self, client: Lakelog, topic: str, group: str, settings: NewGroupSettings, lease_ms: int) -> None:
         host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
         self.owner = f"spark-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.order = Order.KEY
         self._group = client.group(group)
         self._topic = topic
-        self._wish = wish
+        self._settings = asdict(settings)
         self._lease_ms = lease_ms
         self._source = LeaseHolder(topic, group, self.owner)
         self._member = GroupMember(group, self._join, self._heartbeat, lambda: self._group.leave(self.owner))
-        self._asking: ConsumeWish | None = None
+        self._asking: ConsumeRequest | None = None
         self._keeper = ThreadLeaseKeeper(self._extend)
         self._leaving = threading.Event()
 
     def join(self) -> None:
-        """Join the group. Raise an error if the server refuses: other settings, a missing right, a missing topic."""
+        """Join the group. Raise what the server refuses: other settings, a missing right, a missing topic."""
         self._member.join()
         self.order = self._group.describe().group.settings.order
         self._keeper.begin()
@@ -64,7 +65,7 @@ class LeaseMember:
         # Leases that cannot be given back expire.
         with contextlib.suppress(LakelogError):
             if self._asking is not None:
-                found = self._group.consume(replace(self._asking, wait_seconds=0.0, max_messages=1))
+                found = self._group.consume(replace(self._asking, wait_ms=0, max_messages=1), repeat=True)
                 if answers := giving_back([found]):
                     self._group.answer(self._topic, self.owner, answers)
         self._member.leave()
@@ -72,25 +73,26 @@ class LeaseMember:
     def take(self, count: int, wait_seconds: float) -> Consumed | None:
         """Lease up to `count` messages. Return None if no server answers now; raise a permanent refusal."""
         member = self._member.membership
-        wish = self._asking or ConsumeWish(
+        is_repeat = self._asking is not None
+        request = self._asking or ConsumeRequest(
             topic=self._topic,
             group=self._group.name,
             owner=self.owner,
             request_id=uuid.uuid4().hex,
             max_messages=count,
             lease_ms=self._lease_ms,
-            wait_seconds=wait_seconds,
+            wait_ms=int(wait_seconds * 1000),
             # A handler runs alone in its process. No message is to blame if the driver dies, so none is reported as
             # running alone with it.
             isolates=True,
-            wish=self._wish,
+            **self._settings,
         )
         if member is not None:
-            wish = replace(wish, member_id=member.member_id, generation=member.generation)
+            request = replace(request, member_id=member.member_id, generation=member.generation)
         # The same request is repeated until it is answered: it returns leases whose first answer was lost.
-        self._asking = replace(wish, repeat=True)
+        self._asking = request
         try:
-            found = self._group.consume(wish)
+            found = self._group.consume(request, repeat=is_repeat)
         except (StaleGeneration, UnknownMember):
             with contextlib.suppress(LakelogError):
                 self._member.heartbeat()
@@ -105,7 +107,7 @@ class LeaseMember:
         return found
 
     def keep(self, partition: int, token: int) -> int:
-        """Keep extending the lease from now on. Return its number."""
+        """Extend the lease from now on. Return its number."""
         return self._keeper.keep(self._source, partition, token, self._lease_ms / 1000, _FOR_EVER)
 
     def drop(self, numbers: Sequence[int]) -> None:
@@ -140,16 +142,16 @@ class LeaseMember:
         return self._group.lag(self._topic)
 
     def _join(self) -> Membership:
-        wish = JoinWish(
+        request = JoinRequest(
             group=self._group.name,
             topics=(self._topic,),
             member_id=self.owner,
-            client_host=socket.gethostname(),
             client="spark",
             session_ms=DEFAULT_SESSION_MS,
-            wish=self._wish,
+            kind=GroupKind.LEASE,
+            **self._settings,
         )
-        return self._group.join(wish)
+        return self._group.join(request)
 
     def _heartbeat(self, member: Membership) -> Membership:
         return self._group.heartbeat(member.member_id, member.generation)

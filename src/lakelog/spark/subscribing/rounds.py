@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.batches import FETCH, key_hashes
-from lakelog.client.group_values import Consumed
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_columns, messages_of
+from lakelog.client.values import Consumed
 from lakelog.errors import LakelogError
 from lakelog.model.group import Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb

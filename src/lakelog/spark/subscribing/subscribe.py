@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakelog.client import processes
-from lakelog.client.group_values import Consumed
+from lakelog.client.values import Consumed
 from lakelog.client.worker.failures import one_line
 from lakelog.client.worker.handler_types import Filter
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
@@ -126,8 +126,8 @@ def subscribe(
         filter: An expression that the server evaluates, or a function that executors call with the value. Messages that
             do not match are acked without running the handler. Default: that of the group.
         order: The order in which messages are delivered. Default: that of the group.
-        dead_letter: True to keep a message as a dead letter after its last retry; False discards it. Default: that of
-            the group.
+        dead_letter: Whether a message becomes a dead letter after its last retry, or is discarded. Default: that of the
+            group.
         start_from: Where a new group starts: "latest", "earliest", or a time. Default: "latest".
         concurrency: How many handlers run at the same time, 1 or more. Default: one for each core of the cluster.
         batch_size: The largest number of messages in a round, from 1 to 10,000. Default: 5000.
@@ -159,7 +159,9 @@ def subscribe(
         lease=lease,
     )
     pickled = pickled_handler(handler, filter if callable(filter) else None, type, ack_timeout)
-    member = LeaseMember(client(connection_to(url, token, spark)), topic, group, settings.wish(), settings.lease_ms)
+    member = LeaseMember(
+        client(connection_to(url, token, spark)), topic, group, settings.group_settings(), settings.lease_ms
+    )
     slots = concurrency or parallelism(spark)
     loop = SubscriptionLoop(member, RoundExecutor(spark, pickled, slots), topic, RoundSizer(slots, batch_size))
     loop.on_progress = on_progress
@@ -305,7 +307,7 @@ class SubscriptionLoop:
 
 @contextlib.contextmanager
 def _stopping(stop: threading.Event) -> Iterator[threading.Event]:
-    """Let signals set the event. Only the main thread receives signals. A second signal ends the process."""
+    """Let signals set the event, in the main thread only, where they arrive. A second signal ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
