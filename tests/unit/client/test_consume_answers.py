@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from lakelog.client._async.connection import HttpResponse
 from lakelog.client._async.embedded import AsyncEmbeddedTransport
-from lakelog.client._async.group_http import AsyncHttpGroups
-from lakelog.client._async.group_transport import AsyncGroupTransport
+from lakelog.client._async.http_leases import AsyncHttpLeases
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.group_values import Consumed, ConsumeWish
+from lakelog.client.values import Consumed
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic_info import CreateTopicRequest
 from lakelog.wire import problems
 from lakelog.wire.operations.topics import CREATE_TOPIC
 from tests.unit.server.harness import World, working
 
-WISH = ConsumeWish(
-    topic="jobs", group="g", owner="ann", request_id="r-1", max_messages=2, wish=GroupWish(start=Earliest())
-)
+REQUEST = ConsumeRequest(topic="jobs", group="g", owner="ann", request_id="r-1", max_messages=2, start_from="earliest")
 SECONDS = 5.0
 
 
@@ -43,9 +40,6 @@ class Server:
     lose: int = 0
     """Number of calls that are served and whose responses are lost."""
     targets: list[str] = field(default_factory=list)
-
-    async def get(self, target: str, seconds: float) -> HttpResponse:
-        raise NotImplementedError
 
     async def send(
         self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = "application/json"
@@ -69,15 +63,15 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(count: int, **how: Any) -> AsyncIterator[tuple[AsyncHttpGroups, Server]]:
+async def serving(count: int, **how: Any) -> AsyncIterator[tuple[AsyncHttpLeases, Server]]:
     async with working() as made:
         await made.publish("jobs", *({"value": number} for number in range(count)))
         server = Server(made, **how)
-        yield AsyncHttpGroups(server), server
+        yield AsyncHttpLeases(server), server
 
 
-async def acks(groups: AsyncGroupTransport, **more: Any) -> tuple[LeaseAnswer, ...]:
-    found = await groups.consume(replace(WISH, **more), SECONDS)
+async def acks(leases: AsyncHttpLeases | AsyncEmbeddedTransport, **more: Any) -> tuple[LeaseAnswer, ...]:
+    found = await leases.consume(replace(REQUEST, **more), SECONDS)
     return acks_of(found)
 
 
@@ -88,15 +82,15 @@ def acks_of(found: Consumed) -> tuple[LeaseAnswer, ...]:
     )
 
 
-async def round_of(groups: AsyncGroupTransport) -> None:
+async def round_of(leases: AsyncHttpLeases | AsyncEmbeddedTransport) -> None:
     """Two messages are acked, and the next two taken, in one call of the transport."""
     lost = LeaseAnswer(verb=Verb.ACK, partition=0, token=1, offsets=(0,))
-    answers = (*await acks(groups), lost)
-    found = await groups.consume(replace(WISH, request_id="r-2", answers=answers, wait_seconds=20.0), SECONDS)
+    answers = (*await acks(leases), lost)
+    found = await leases.consume(replace(REQUEST, request_id="r-2", answers=answers, wait_ms=20000), SECONDS)
     done, refused = found.answered
     assert done == Answered() and isinstance(refused, LeaseLost)
     assert [list(lease.offsets()) for lease in found.leases] == [[2, 3]]
-    found = await groups.consume(replace(WISH, request_id="r-3", answers=acks_of(found), wait_seconds=20.0), SECONDS)
+    found = await leases.consume(replace(REQUEST, request_id="r-3", answers=acks_of(found), wait_ms=20000), SECONDS)
     assert (list(found.answered), found.leases) == ([Answered()], [])
 
 
@@ -113,19 +107,19 @@ async def round_of(groups: AsyncGroupTransport) -> None:
 )
 async def test_answers_reach_servers_of_any_version(how: dict[str, bool], calls: list[str]) -> None:
     """An older server refuses the field, before it does anything: answers then go in a call of their own."""
-    async with serving(4, **how) as (groups, server):
-        await round_of(groups)
+    async with serving(4, **how) as (leases, server):
+        await round_of(leases)
         assert server.targets == calls
         lag = await server.made.call("GET", "/v1/groups/g/lag", query="topic=jobs")
         assert lag.json["lag"] == 0
 
 
 async def test_an_older_server_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(4, old=True) as (groups, server):
-        await round_of(groups)
-        server.old, groups._apart_until = False, 0.0
+    async with serving(4, old=True) as (leases, server):
+        await round_of(leases)
+        server.old, leases._apart_until = False, 0.0
         server.targets.clear()
-        await groups.consume(replace(WISH, request_id="r-4", answers=(_any(),)), SECONDS)
+        await leases.consume(replace(REQUEST, request_id="r-4", answers=(_any(),)), SECONDS)
         assert server.targets == ["/v1/consume"]
 
 
@@ -135,13 +129,13 @@ def _any() -> LeaseAnswer:
 
 @pytest.mark.parametrize("how", [{}, {"old": True}])
 async def test_S8_S10_a_lost_response_is_repeated(how: dict[str, bool]) -> None:
-    async with serving(6, **how) as (groups, server):
-        wish = replace(WISH, request_id="r-2", answers=await acks(groups))
+    async with serving(6, **how) as (leases, server):
+        request = replace(REQUEST, request_id="r-2", answers=await acks(leases))
         server.lose = 1
         with pytest.raises(OutcomeUnknown):
-            await groups.consume(wish, SECONDS)
-        other = await acks(groups, owner="bob", request_id="b-1", max_messages=1)
-        found = await groups.consume(replace(wish, repeat=True), SECONDS)
+            await leases.consume(request, SECONDS)
+        other = await acks(leases, owner="bob", request_id="b-1", max_messages=1)
+        found = await leases.consume(request, SECONDS, repeat=True)
         assert list(found.answered) == [Answered()]
         (lease,) = found.leases
         assert not {*lease.offsets()} & {0, 1, *other[0].offsets}
@@ -150,28 +144,30 @@ async def test_S8_S10_a_lost_response_is_repeated(how: dict[str, bool]) -> None:
 
 
 async def test_a_response_with_too_few_outcomes_is_no_answer() -> None:
-    async with serving(2) as (groups, server):
-        answers = await acks(groups)
+    async with serving(2) as (leases, server):
+        answers = await acks(leases)
         send = server.send
 
         async def short(*args: Any, **more: Any) -> HttpResponse:
             reply = await send(*args, **more)
-            return replace(reply, body=reply.body.replace(b'"answered":[{"ok":true}]', b'"answered":[           ]'))
+            return dataclasses.replace(
+                reply, body=reply.body.replace(b'"answered":[{"ok":true}]', b'"answered":[           ]')
+            )
 
         server.send = short  # type: ignore[method-assign]
         with pytest.raises(OutcomeUnknown):
-            await groups.consume(replace(WISH, request_id="r-2", answers=answers), SECONDS)
+            await leases.consume(replace(REQUEST, request_id="r-2", answers=answers), SECONDS)
 
 
 async def test_other_refusals_are_raised() -> None:
-    async with serving(2) as (groups, server):
+    async with serving(2) as (leases, server):
 
         async def away(*_: Any, **__: Any) -> HttpResponse:
             raise Unavailable()
 
         server.send = away  # type: ignore[method-assign]
         with pytest.raises(Unavailable):
-            await groups.consume(replace(WISH, answers=(_any(),)), SECONDS)
+            await leases.consume(replace(REQUEST, answers=(_any(),)), SECONDS)
 
 
 async def test_answers_into_an_engine() -> None:
@@ -181,6 +177,6 @@ async def test_answers_into_an_engine() -> None:
     try:
         await transport.call(CREATE_TOPIC, CreateTopicRequest(topic="jobs"), SECONDS)
         await transport.publish_messages("jobs", [Message(value=b"x")] * 4, None, None, SECONDS)
-        await round_of(transport.groups)
+        await round_of(transport)
     finally:
         await transport.close()

@@ -30,7 +30,7 @@ from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import LakelogError, UnknownMember
-from lakelog.model.group import Exponential, Group, GroupTopic, GroupWish
+from lakelog.model.group import Exponential, Group, GroupKind, GroupTopic, NewGroupSettings
 from lakelog.model.membership import Membership
 from lakelog.model.progress import MemberInfo
 from lakelog.model.times import to_time
@@ -166,10 +166,10 @@ class World:
         await self.cells[topic.cells[partition]].append([append])
 
     async def joined(
-        self, scope: Scope, topic: Topic, name: str = "billing", **wish: object
+        self, scope: Scope, topic: Topic, name: str = "billing", kind: GroupKind | None = None, **settings: object
     ) -> tuple[Group, GroupTopic]:
-        wanted = GroupWish(**wish)  # type: ignore[arg-type]
-        group = await self.group_directory.resolve(scope, name, wanted, create=True)
+        wanted = NewGroupSettings(**settings)  # type: ignore[arg-type]
+        group = await self.group_directory.resolve(scope, name, wanted, kind=kind, create=True)
         return group, await self.group_directory.group_topic(group, topic, wanted)
 
     async def take(

@@ -7,22 +7,22 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from lakelog.batches import decode, to_messages
 from lakelog.coordinator.leasing.codec import encode_state
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import LakelogError, Unavailable
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 
-WISH = GroupWish(start=Earliest())
+WISH: dict[str, Any] = {"start_from": "earliest"}
 _PARTS = {
     "": ("_partitions", "_rolls"),
     "groups": ("_journals", "_members", "_dead", "_seen"),
@@ -61,7 +61,7 @@ class World:
         return [receipt.offset for receipt in sent if not isinstance(receipt, LakelogError)]
 
     async def consume(self, engine: Engine, owner: str = "ann", count: int = 10) -> list[Leased]:
-        ask = ConsumeAsk(topic="orders", group="billing", owner=owner, max_messages=count, wish=WISH)
+        ask = ConsumeRequest(topic="orders", group="billing", owner=owner, max_messages=count, **WISH)
         return list((await engine.leases.consume(self.scope, ask)).leases)
 
     async def say(self, engine: Engine, lease: Leased, verb: Verb, owner: str = "ann") -> Answered | LakelogError:
@@ -127,14 +127,14 @@ async def test_S3_nothing_of_a_dropped_cell_is_answered_from_memory() -> None:
         assert await its.publish(engine, b"lost-1", b"lost-2", b"lost-3") == [1, 2, 3]
         (lost,) = await its.consume(engine, count=2)
         await its.say(engine, lost, Verb.ACK)
-        await engine.members.join(scope, JoinAsk(group="billing", topics=["orders"], member_id="ann"))
+        await engine.members.join(scope, JoinRequest(group="billing", topics=["orders"], member_id="ann"))
         await engine.groups.lag(scope, "billing")
         standby.promote()
         # The same offsets, and the same versions of journal and members, with other contents.
         assert await its.publish(other, b"new-1", b"new-2", b"new-3") == [1, 2, 3]
         (lease,) = await its.consume(other, "bob", count=1)
         await its.say(other, lease, Verb.ACK, "bob")
-        await other.members.join(scope, JoinAsk(group="billing", topics=["orders"], member_id="bob"))
+        await other.members.join(scope, JoinRequest(group="billing", topics=["orders"], member_id="bob"))
         engine.caches.drop(0)
         assert values(await its.consume(engine)) == [(2, b"new-2"), (3, b"new-3")]
         group = await engine.group_directory.resolve(scope, "billing", create=False)
@@ -161,7 +161,7 @@ async def test_a_drop_leaves_other_cells_alone() -> None:
 
 async def test_calls_that_wait_go_on_after_a_drop() -> None:
     async with world() as its:
-        ask = ConsumeAsk(topic="orders", group="billing", owner="ann", wait_seconds=20, wish=WISH)
+        ask = ConsumeRequest(topic="orders", group="billing", owner="ann", wait_ms=20000, **WISH)
         waiting = asyncio.create_task(its.engine.leases.consume(its.scope, ask))
         await asyncio.sleep(0.05)
         its.engine.caches.drop(0)

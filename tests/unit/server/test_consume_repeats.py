@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from lakelog.engine.budget import Budget
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult
+from lakelog.engine.leasing.consuming import ConsumeResult
+from lakelog.model.lease import ConsumeRequest
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Call
@@ -28,9 +29,9 @@ def watched(made: World, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked: list[bool] = []
     consume = made.engine.leases.consume
 
-    async def consume_watched(scope: Scope, ask: ConsumeAsk) -> ConsumeResult:
-        asked.append(ask.repeat)
-        return await consume(scope, ask)
+    async def consume_watched(scope: Scope, request: ConsumeRequest, *, repeat: bool = False) -> ConsumeResult:
+        asked.append(repeat)
+        return await consume(scope, request, repeat=repeat)
 
     monkeypatch.setattr(made.engine.leases, "consume", consume_watched)
     return asked
@@ -46,7 +47,7 @@ async def test_a_call_says_that_it_is_a_repeat(monkeypatch: pytest.MonkeyPatch) 
         refused = await made.call("POST", "/v1/consume", json=ASK, query="repeat=yes")
     assert asked == [False, False, True, True]
     assert len({reply.json["leases"][0]["token"] for reply in replies}) == 1
-    assert refused.status == 422 and "`repeat` must be true or false" in refused.json["detail"]
+    assert refused.status == 422 and "`repeat` is true or false" in refused.json["detail"]
 
 
 class SilentHome:

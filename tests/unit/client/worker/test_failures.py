@@ -22,7 +22,7 @@ from lakelog.errors import LeaseLost
 from lakelog.model.group import Fixed
 from lakelog.model.tracebacks import MAX_TRACEBACK_BYTES
 from tests.kit.waiting import eventually_async
-from tests.unit.client.worker.faulty_groups import FaultyGroups, faulty_client
+from tests.unit.client.worker.faulty_groups import FaultyLeaseTransport, faulty_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Order:
 
 
 @asynccontextmanager
-async def topic(kind: Any = None) -> AsyncIterator[tuple[Any, Any, FaultyGroups]]:
+async def topic(kind: Any = None) -> AsyncIterator[tuple[Any, Any, FaultyLeaseTransport]]:
     log, groups = faulty_client()
     async with log:
         found = log.topic("orders", type=kind)
@@ -258,8 +258,8 @@ def fail(value: object, delivery: Any) -> None:
         (fail, "attempt 1 of 4 failed for good, dead letter (lakelog dead show billing ID): no such account"),
         (
             forget,
-            "attempt 1 of 4 failed, next attempt in 1.0 s: The handler returned without an answer. With "
-            "ack='manual' it must call ack, nack, fail or discard.",
+            "attempt 1 of 4 failed, next attempt in 1.0 s: The handler returned without an answer; with "
+            "ack='manual' it calls ack, nack, fail or discard.",
         ),
     ],
 )

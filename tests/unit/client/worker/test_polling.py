@@ -9,13 +9,13 @@ import pytest
 
 from lakelog.client.worker import polling
 from tests.kit.waiting import eventually_async
-from tests.unit.client.worker.faulty_groups import HANGS, LOST, FaultyGroups
+from tests.unit.client.worker.faulty_groups import HANGS, LOST, FaultyLeaseTransport
 from tests.unit.client.worker.test_worker import finished, topic
 
 
-def calls(groups: FaultyGroups) -> tuple[int, int]:
-    """How many calls have carried answers with a wish for messages, and how many answers alone."""
-    carried = sum(bool(wish.answers) for wish in groups.wishes)
+def calls(groups: FaultyLeaseTransport) -> tuple[int, int]:
+    """How many calls have carried answers with a request for messages, and how many answers alone."""
+    carried = sum(bool(request.answers) for request in groups.requests)
     return carried, len(groups.said) - carried
 
 
@@ -56,7 +56,7 @@ async def test_a_message_of_a_worker_without_room_is_acked_with_the_call_for_the
         await log.start()
         await finished(log)
         assert seen == list(range(5)) and calls(groups) == (5, 0)
-        assert [wish.wait_seconds == 0 for wish in groups.wishes if wish.answers] == [True] * 5
+        assert [request.wait_ms == 0 for request in groups.requests if request.answers] == [True] * 5
 
 
 async def test_what_was_said_with_a_call_without_an_answer_is_said_again() -> None:
@@ -69,8 +69,8 @@ async def test_what_was_said_with_a_call_without_an_answer_is_said_again() -> No
         await finished(log)
         assert seen == list(range(6)) and calls(groups)[1] == 2
         by_request: dict[str, list[int]] = {}
-        for wish in groups.wishes:
-            by_request.setdefault(wish.request_id, []).append(len(wish.answers))
+        for request in groups.requests:
+            by_request.setdefault(request.request_id, []).append(len(request.answers))
         assert [tries for tries in by_request.values() if len(tries) > 1] == [[1, 0], [1, 0]]
         await eventually_async(lambda: log.counts["work/g"].acked == 6, what="the worker knows it too")
         assert log.counts["work/g"].lost == 0
@@ -106,7 +106,7 @@ async def test_a_worker_that_stops_during_a_call_with_answers_loses_neither() ->
         counts = log.counts["work/g"]
         # Not before the fault is taken: the call that gives back leases would take it.
         await eventually_async(lambda: not groups.consume_faults, what="the second call, with the ack, hangs")
-        assert [len(wish.answers) for wish in groups.wishes] == [0, 1]
+        assert [len(request.answers) for request in groups.requests] == [0, 1]
         await log.stop(5.0)
         progress = await log.group("g").progress()
         assert seen == [0] and counts.acked == 1

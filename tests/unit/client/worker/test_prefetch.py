@@ -63,7 +63,9 @@ async def test_a_default_worker_leases_many_fast_messages_in_few_calls() -> None
 
         await log.start()
         await finished(log)
-        assert most == 1 and len(groups.wishes) < 150 and max(wish.max_messages for wish in groups.wishes) > 10
+        assert (
+            most == 1 and len(groups.requests) < 150 and max(request.max_messages for request in groups.requests) > 10
+        )
 
 
 async def test_a_default_worker_takes_slow_messages_one_at_a_time() -> None:
@@ -72,7 +74,7 @@ async def test_a_default_worker_takes_slow_messages_one_at_a_time() -> None:
         found.subscribe(lambda value: time.sleep(0.15), group="g", start_from="earliest")
         await log.start()
         await finished(log)
-        assert {wish.max_messages for wish in groups.wishes} == {1}
+        assert {request.max_messages for request in groups.requests} == {1}
 
 
 async def test_messages_go_back_when_handlers_become_slow() -> None:
@@ -99,11 +101,11 @@ async def test_messages_go_back_when_handlers_become_slow() -> None:
         begun = time.monotonic()
         await eventually_async(one_is_leased, what="the messages behind it went back")
         assert time.monotonic() - begun < 4 * PATIENCE_SECONDS and len(seen) == 300
-        asked = len(groups.wishes)
+        asked = len(groups.requests)
         assert log.counts["work/g"].released > 0 and log.counts["work/g"].failed == 0
         go_on.set()
         await finished(log)
-        assert sorted(seen) == list(range(320)) and len(groups.wishes) > asked
+        assert sorted(seen) == list(range(320)) and len(groups.requests) > asked
 
 
 async def test_time_that_a_message_waits_for_a_slot_is_not_its_handlers() -> None:

@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 
 import lakelog
-from lakelog.client.group_values import ConsumeWish
 from lakelog.errors import InvalidRequest, LeaseLost, OutcomeForgotten, OutcomeUnknown, Unavailable
-from lakelog.model.group import GroupWish
-from lakelog.model.position import Earliest
+from lakelog.model.lease import ConsumeRequest
 from tests.kit.waiting import eventually_async
-from tests.unit.client.worker.faulty_groups import AWAY, FIRST_LOST, HANGS, LOST, FaultyGroups, faulty_client
+from tests.unit.client.worker.faulty_groups import AWAY, FIRST_LOST, HANGS, LOST, FaultyLeaseTransport, faulty_client
 
 
 @asynccontextmanager
-async def topic(count: int, partitions: int = 1) -> AsyncIterator[tuple[Any, Any, FaultyGroups]]:
+async def topic(count: int, partitions: int = 1) -> AsyncIterator[tuple[Any, Any, FaultyLeaseTransport]]:
     """A client, a topic with `count` messages, and the verbs that fail."""
     log, groups = faulty_client()
     async with log:
@@ -51,9 +49,9 @@ async def test_a_lost_consume_is_asked_again_with_the_same_request_id() -> None:
         await log.start()
         await finished(log)
         assert sorted(seen) == [(n, 1) for n in range(20)]
-        assert groups.wishes[0].request_id == groups.wishes[1].request_id == groups.wishes[2].request_id
-        assert groups.wishes[3].request_id != groups.wishes[0].request_id
-        assert [wish.repeat for wish in groups.wishes[:4]] == [False, True, True, False]
+        assert groups.requests[0].request_id == groups.requests[1].request_id == groups.requests[2].request_id
+        assert groups.requests[3].request_id != groups.requests[0].request_id
+        assert groups.repeats[:4] == [False, True, True, False]
 
 
 async def test_answers_are_repeated_until_they_are_answered() -> None:
@@ -95,8 +93,8 @@ async def test_acks_that_come_together_go_together() -> None:
 
         await log.start()
         await eventually_async(lambda: len(seen) == 21, what="all were run")
-        await eventually_async(lambda: len(groups.wishes) == 2, what="the first ack was sent")
-        assert [len(wish.answers) for wish in groups.wishes] == [0, 1] and log.counts["work/g"].acked == 0
+        await eventually_async(lambda: len(groups.requests) == 2, what="the first ack was sent")
+        assert [len(request.answers) for request in groups.requests] == [0, 1] and log.counts["work/g"].acked == 0
         groups.gate.set()
         await finished(log)
         acks = [[answer for answer in call if answer.verb == "ack"] for call in groups.said]
@@ -179,8 +177,8 @@ async def test_leases_that_come_too_late_for_a_stopping_worker_are_given_back() 
 async def test_a_suspect_runs_alone_in_the_process() -> None:
     """S12: no other handler of any subscription runs beside it, and the server is informed before it begins."""
     async with topic(1) as (log, found, groups):
-        begin = GroupWish(start=Earliest())
-        wish = ConsumeWish(topic="work", group="g", owner="dead", request_id="r", lease_ms=150, wish=begin)
+        begin: dict[str, Any] = {"start_from": "earliest"}
+        request = ConsumeRequest(topic="work", group="g", owner="dead", request_id="r", lease_ms=150, **begin)
         other = log.topic("other")
         await other.create()
         await other.publish_many(list(range(200)))
@@ -201,7 +199,7 @@ async def test_a_suspect_runs_alone_in_the_process() -> None:
             await asyncio.sleep(0.005)
             running.discard(str(value))
 
-        taken = await groups.consume(wish, 5.0)
+        taken = await groups.consume(request, 5.0)
         assert len(taken.leases) == 1
         await log.start()
         await finished(log)

@@ -12,16 +12,16 @@ import pytest
 
 from lakelog.engine import Engine, EngineSettings
 from lakelog.engine.groups import activity
-from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
-from lakelog.model.group import Fixed, GroupWish
-from lakelog.model.lease import LeaseAnswer, Verb
+from lakelog.engine.leasing.consuming import Leased
+from lakelog.model.group import Fixed
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.kit.waiting import eventually_async
 
-WISH = GroupWish(start=Earliest(), retries=Fixed(max=0, seconds=0.0))
+WISH: dict[str, Any] = {"start_from": "earliest", "retries": Fixed(max=0, seconds=0.0)}
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +45,8 @@ async def opened(project: str = "default") -> AsyncIterator[tuple[Engine, Scope]
 
 
 async def consume(engine: Engine, scope: Scope, owner: str, lease_ms: int = 60_000) -> Leased:
-    ask = ConsumeAsk(
-        topic="orders", group="billing", owner=owner, max_messages=5, lease_ms=lease_ms, wait_seconds=5.0, wish=WISH
+    ask = ConsumeRequest(
+        topic="orders", group="billing", owner=owner, max_messages=5, lease_ms=lease_ms, wait_ms=5000, **WISH
     )
     (leased,) = (await engine.leases.consume(scope, ask)).leases
     return leased
@@ -67,7 +67,7 @@ async def line(caplog: pytest.LogCaptureFixture) -> Any:
 async def test_members_that_join_together_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
     async with opened() as (engine, scope):
         names = [f"w{number}" for number in range(3)]
-        asks = [JoinAsk(group="billing", topics=["orders"], member_id=name) for name in names]
+        asks = [JoinRequest(group="billing", topics=["orders"], member_id=name) for name in names]
         await asyncio.gather(*(engine.members.join(scope, ask) for ask in asks))
         record = await line(caplog)
         assert record.getMessage() == "Group billing: 3 members joined (3 in all)"
@@ -80,7 +80,7 @@ async def test_members_that_join_together_are_one_line(caplog: pytest.LogCapture
             "members": 3,
         }
         await engine.members.leave(scope, "billing", "w0")
-        await engine.members.join(scope, JoinAsk(group="billing", topics=["orders"], member_id="w9"))
+        await engine.members.join(scope, JoinRequest(group="billing", topics=["orders"], member_id="w9"))
         said = (await line(caplog)).getMessage()
         assert said == "Group billing: 1 member joined, 1 member left (3 in all)"
 
@@ -88,7 +88,7 @@ async def test_members_that_join_together_are_one_line(caplog: pytest.LogCapture
 async def test_an_expired_session_names_its_member(caplog: pytest.LogCaptureFixture) -> None:
     async with opened() as (engine, scope):
         await engine.members.join(
-            scope, JoinAsk(group="billing", topics=["orders"], member_id="silent", session_ms=1000)
+            scope, JoinRequest(group="billing", topics=["orders"], member_id="silent", session_ms=1000)
         )
         await line(caplog)
         said = (await line(caplog)).getMessage()
@@ -136,5 +136,5 @@ async def test_what_happened_last_is_written_when_the_engine_closes(
 ) -> None:
     monkeypatch.setattr(activity, "EVERY_SECONDS", 3600)
     async with opened() as (engine, scope):
-        await engine.members.join(scope, JoinAsk(group="billing", topics=["orders"], member_id="w"))
+        await engine.members.join(scope, JoinRequest(group="billing", topics=["orders"], member_id="w"))
     assert caplog.messages == ["Group billing: 1 member joined (1 in all)"]

@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from lakelog.coordinator.leasing.operations import FinishMessages, ReturnKind, ReturnMessages, SeekPosition
@@ -31,7 +32,17 @@ from lakelog.errors import (
     Unavailable,
     UnknownMember,
 )
-from lakelog.model.group import Exponential, Group, GroupKind, GroupTopic, GroupWish, NoStart, Order, Start
+from lakelog.model.group import (
+    AlterGroupRequest,
+    Exponential,
+    Group,
+    GroupKind,
+    GroupTopic,
+    NewGroupSettings,
+    NoStart,
+    Order,
+    RequestedSettings,
+)
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.seek import GroupPosition, Sought
 from lakelog.model.times import to_time
@@ -39,31 +50,28 @@ from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryStore
 from tests.unit.engine.group_support import World, ms
 
-CURSOR = GroupWish(kind=GroupKind.CURSOR)
-
-
 # Finding and making ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_group_is_made_by_the_first_wish_and_later_ones_have_to_agree() -> None:
     world = World()
     scope = await world.scope()
-    wish = GroupWish(order=Order.NONE, filter="key='a'", retries=Exponential(max=5))
-    made = await world.group_directory.resolve(scope, "billing", wish, create=True)
+    wanted = RequestedSettings(order=Order.NONE, filter="key='a'", retries=Exponential(max=5))
+    made = await world.group_directory.resolve(scope, "billing", wanted, create=True)
     assert (made.kind, made.settings.order, made.settings.filter) == (GroupKind.LEASE, Order.NONE, "key = 'a'")
     assert await world.group_directory.resolve(scope, "billing", create=False) == made
-    same = GroupWish(filter="( key = 'a' )")
+    same = RequestedSettings(filter="( key = 'a' )")
     assert await world.group_directory.resolve(scope, "billing", same, create=True) == made
     for server in (world.group_directory, world.server()._directory):
         with pytest.raises(GroupSettingsDiffer, match="order"):
-            await server.resolve(scope, "billing", GroupWish(order=Order.KEY), create=True)
+            await server.resolve(scope, "billing", RequestedSettings(order=Order.KEY), create=True)
         with pytest.raises(GroupKindDiffers, match="cursor"):
-            await server.resolve(scope, "billing", CURSOR, create=True)
+            await server.resolve(scope, "billing", kind=GroupKind.CURSOR, create=True)
         with pytest.raises(GroupSettingsDiffer, match="filter"):
-            await server.resolve(scope, "billing", GroupWish(filter="key = 'b'"), create=True)
+            await server.resolve(scope, "billing", RequestedSettings(filter="key = 'b'"), create=True)
 
 
-async def test_a_missing_group_is_not_made_unless_asked_for_nor_by_a_bad_wish() -> None:
+async def test_a_missing_group_is_not_made_unless_asked_for_nor_with_bad_settings() -> None:
     world = World()
     scope = await world.scope()
     with pytest.raises(GroupNotFound):
@@ -72,7 +80,7 @@ async def test_a_missing_group_is_not_made_unless_asked_for_nor_by_a_bad_wish() 
         await world.group_directory.resolve(scope, "Billing!", create=True)
     for bad in ("key =", "deliveries < 3", "not error is null"):
         with pytest.raises(InvalidFilter):
-            await world.group_directory.resolve(scope, "billing", GroupWish(filter=bad), create=True)
+            await world.group_directory.resolve(scope, "billing", RequestedSettings(filter=bad), create=True)
     assert await world.groups.list(scope) == []
 
 
@@ -101,26 +109,28 @@ async def test_a_group_is_remembered_for_a_second_or_until_it_is_said_to_have_ch
     scope = await world.scope()
     other = world.server()
     old = await other._directory.resolve(scope, "billing", create=True)
-    new = await world.groups.alter(scope, "billing", GroupWish(window=7))
+    new = await world.groups.alter(scope, "billing", RequestedSettings(window=7))
     assert world.changed == [old.group_id]
     assert await other._directory.resolve(scope, "billing", create=False) == old
     clock.now += 1
     assert await other._directory.resolve(scope, "billing", create=False) == new
-    newest = await world.groups.alter(scope, "billing", GroupWish(window=8))
+    newest = await world.groups.alter(scope, "billing", RequestedSettings(window=8))
     other._directory.forget(newest.group_id)
     assert await other._directory.resolve(scope, "billing", create=False) == newest
-    await world.groups.alter(scope, "billing", GroupWish(window=9))
+    await world.groups.alter(scope, "billing", RequestedSettings(window=9))
     other._directory.forget(None)
     assert (await other._directory.resolve(scope, "billing", create=False)).settings.window == 9
 
 
-async def test_a_wish_that_the_cache_refuses_is_held_against_the_catalog() -> None:
+async def test_settings_that_the_cache_refuses_are_compared_with_the_catalog() -> None:
     world = World()
     scope = await world.scope()
     other = world.server()
     await other._directory.resolve(scope, "billing", create=True)
-    await world.groups.alter(scope, "billing", GroupWish(window=7))
-    assert (await other._directory.resolve(scope, "billing", GroupWish(window=7), create=True)).settings.window == 7
+    await world.groups.alter(scope, "billing", RequestedSettings(window=7))
+    assert (
+        await other._directory.resolve(scope, "billing", RequestedSettings(window=7), create=True)
+    ).settings.window == 7
 
 
 # Where a group begins -------------------------------------------------------------------------------------------------
@@ -130,18 +140,18 @@ async def test_a_wish_that_the_cache_refuses_is_held_against_the_catalog() -> No
     ("start", "expected"),
     [
         (None, (5, 1)),
-        (Latest(), (5, 1)),
+        ("latest", (5, 1)),
         (Latest(2), (3, 0)),
         (Latest(9), (1, 0)),
-        (Earliest(), (1, 0)),
-        (AtOffset(0), (1, 0)),
-        (AtOffset(3), (3, 1)),
-        (AtOffset(99), (5, 1)),
+        ("earliest", (1, 0)),
+        (0, (1, 0)),
+        (3, (3, 1)),
+        ("99", (5, 1)),
         (AtTime, (3, 1)),
     ],
 )
-async def test_a_group_begins_where_the_first_wish_says(
-    start: Start | type[AtTime] | None, expected: tuple[int, int]
+async def test_a_group_begins_where_the_first_request_says(
+    start: str | int | Latest | type[AtTime] | None, expected: tuple[int, int]
 ) -> None:
     world = World()
     scope, topic = await world.topic()
@@ -151,12 +161,19 @@ async def test_a_group_begins_where_the_first_wish_says(
     middle = world.clock.now
     await world.publish(topic, 0, "d", "e")
     await world.cells[0].log_start_raise([(topic.pid(0), 1)])
-    wanted = AtTime(middle) if start is AtTime else start
-    group, group_topic = await world.joined(scope, topic, start=wanted)
+    if isinstance(start, Latest):
+        group = await world.group_directory.resolve(scope, "billing", create=True)
+        group_topic, _ = await world.group_directory._begin(group, topic, start)
+    else:
+        wanted = middle.isoformat() if start is AtTime else start
+        group, group_topic = await world.joined(scope, topic, start_from=wanted)
     assert group_topic.starts == expected
     await world.publish(topic, 1, "y")
-    assert await world.group_directory.group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
-    assert await world.server()._directory.group_topic(group, topic, GroupWish(start=Earliest())) == group_topic
+    assert await world.group_directory.group_topic(group, topic, NewGroupSettings(start_from="earliest")) == group_topic
+    assert (
+        await world.server()._directory.group_topic(group, topic, NewGroupSettings(start_from="earliest"))
+        == group_topic
+    )
 
 
 async def test_a_group_without_a_start_has_to_be_given_one() -> None:
@@ -164,7 +181,7 @@ async def test_a_group_without_a_start_has_to_be_given_one() -> None:
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b")
     with pytest.raises(NoPosition, match="groups seek billing orders"):
-        await world.joined(scope, topic, start=NoStart())
+        await world.joined(scope, topic, start_from="none")
     with pytest.raises(NoPosition):
         await world.groups.seek(scope, "billing", "orders", Earliest(), partition=0, dry_run=True)
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(1), dry_run=True) == [
@@ -175,7 +192,7 @@ async def test_a_group_without_a_start_has_to_be_given_one() -> None:
     unread = (await world.groups.lag(scope, "billing", "orders"))[0]
     assert unread.status == "no-position" and "groups seek billing orders" in str(unread.reason)
     assert await world.groups.seek(scope, "billing", "orders", AtOffset(1)) == [Sought(0, 1, 1), Sought(1, 0, 0)]
-    _, group_topic = await world.joined(scope, topic, start=NoStart())
+    _, group_topic = await world.joined(scope, topic, start_from="none")
     assert (group_topic.starts, group_topic.epoch) == ((1, 0), 0)
 
 
@@ -189,7 +206,10 @@ async def test_a_recreated_topic_is_begun_anew_and_an_added_partition_at_0() -> 
     assert group_topic.start(2) == 0
     await world.topics.delete(scope, "orders")
     _, again = await world.topic()
-    assert (await world.group_directory.group_topic(group, again, GroupWish(start=Earliest()))).starts == (0, 0)
+    assert (await world.group_directory.group_topic(group, again, NewGroupSettings(start_from="earliest"))).starts == (
+        0,
+        0,
+    )
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 0, 0), GroupPosition(1, 0, 0)]
 
 
@@ -200,7 +220,7 @@ async def ready(world: World) -> tuple[Scope, Group]:
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b", "c", "d")
     await world.publish(topic, 1, "x", "y")
-    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start_from="earliest")
     granted = await world.take(group, group_topic, topic, 0, 3)
     await world.journals.run(
         group, group_topic, topic, 0, FinishMessages(owner="ann", token=granted.token, ranges=[(0, 1)])
@@ -284,7 +304,7 @@ async def test_positions_are_committed_by_cursor_groups_only_and_never_back() ->
     world = World()
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b", "c")
-    await world.joined(scope, topic, kind=GroupKind.CURSOR, start=Earliest())
+    await world.joined(scope, topic, kind=GroupKind.CURSOR, start_from="earliest")
     commit = world.groups.commit
     await commit(scope, "billing", "orders", {0: 2, 1: 0}, epoch=0)
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 2, 0), GroupPosition(1, 0, 0)]
@@ -307,7 +327,7 @@ async def test_a_member_commits_what_it_has_and_an_old_generation_is_refused() -
     world = World()
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b", "c")
-    await world.joined(scope, topic, kind=GroupKind.CURSOR, start=Earliest())
+    await world.joined(scope, topic, kind=GroupKind.CURSOR, start_from="earliest")
     world.members.assigned = {"one": {"orders": [0]}}
     world.members.generation = 5
     commit = world.groups.commit
@@ -328,7 +348,7 @@ async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins
     scope, topic = await world.topic()
     await world.publish(topic, 0, "a", "b", "c")
     await world.publish(topic, 1, "x")
-    await world.group_directory.resolve(scope, "billing", CURSOR, create=True)
+    await world.group_directory.resolve(scope, "billing", kind=GroupKind.CURSOR, create=True)
     await world.groups.commit(scope, "billing", "orders", {0: 1})
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 1, 0), GroupPosition(1, 1, 0)]
 
@@ -339,19 +359,22 @@ async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins
 async def test_alter_changes_what_is_stated() -> None:
     world = World()
     scope = await world.scope()
-    made = await world.group_directory.resolve(scope, "billing", GroupWish(filter="key = 'a'", window=5), create=True)
-    altered = await world.groups.alter(scope, "billing", GroupWish(order=Order.NONE))
+    made = await world.group_directory.resolve(
+        scope, "billing", RequestedSettings(filter="key = 'a'", window=5), create=True
+    )
+    altered = await world.groups.alter(scope, "billing", RequestedSettings(order=Order.NONE))
     assert (altered.settings.order, altered.settings.window, altered.version) == (Order.NONE, 5, made.version + 1)
-    assert (await world.groups.alter(scope, "billing", GroupWish(filter="key<>'a'"))).settings.filter == "key != 'a'"
-    same = await world.groups.alter(scope, "billing", GroupWish(filter="key != 'a'"))
+    assert (
+        await world.groups.alter(scope, "billing", RequestedSettings(filter="key<>'a'"))
+    ).settings.filter == "key != 'a'"
+    same = await world.groups.alter(scope, "billing", RequestedSettings(filter="key != 'a'"))
     assert same.version == made.version + 2
-    assert (await world.groups.alter(scope, "billing", GroupWish(filter=""))).settings.filter is None
-    with pytest.raises(GroupKindDiffers):
-        await world.groups.alter(scope, "billing", CURSOR)
-    with pytest.raises(InvalidRequest, match="seek"):
-        await world.groups.alter(scope, "billing", GroupWish(start=Latest()))
+    assert (await world.groups.alter(scope, "billing", RequestedSettings(filter=""))).settings.filter is None
+    for fixed in ({"kind": "cursor"}, {"start_from": "latest"}):
+        with pytest.raises(msgspec.ValidationError, match="unknown field"):
+            msgspec.convert({"group": "billing", **fixed}, AlterGroupRequest)
     with pytest.raises(InvalidFilter):
-        await world.groups.alter(scope, "billing", GroupWish(filter="nonsense"))
+        await world.groups.alter(scope, "billing", RequestedSettings(filter="nonsense"))
 
 
 async def test_changes_at_the_same_time_all_hold() -> None:
@@ -359,8 +382,8 @@ async def test_changes_at_the_same_time_all_hold() -> None:
     scope = await world.scope()
     await world.group_directory.resolve(scope, "billing", create=True)
     await asyncio.gather(
-        world.groups.alter(scope, "billing", GroupWish(window=5)),
-        world.server().alter(scope, "billing", GroupWish(order=Order.NONE)),
+        world.groups.alter(scope, "billing", RequestedSettings(window=5)),
+        world.server().alter(scope, "billing", RequestedSettings(order=Order.NONE)),
         world.server().pause(scope, "billing"),
     )
     group = await world.group_directory.resolve(scope, "billing", create=False)
@@ -466,7 +489,7 @@ async def test_progress_adds_up_and_says_who_holds_what() -> None:
     await world.publish(topic, 0, *"abcdef")
     world.clock.pass_by(seconds=5)
     await world.publish(topic, 0, "late")
-    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start_from="earliest")
     granted = await world.take(group, group_topic, topic, 0, 4)
     answers = [
         FinishMessages(owner="ann", token=granted.token, ranges=[(1, 2)]),
@@ -494,7 +517,7 @@ async def test_the_oldest_messages_are_looked_for_once_and_together(monkeypatch:
     begun = ms(world.clock.now)
     for partition in range(4):
         await world.publish(topic, partition, "a", "b")
-    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start_from="earliest")
     asked: list[list[tuple[int, int]]] = []
 
     def counted(store: MemoryStore) -> Callable[..., Awaitable[Any]]:
@@ -525,7 +548,7 @@ async def test_what_retention_took_is_cut_and_no_lag() -> None:
     world = World()
     scope, topic = await world.topic()
     await world.publish(topic, 0, *"abcdef")
-    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start_from="earliest")
     granted = await world.take(group, group_topic, topic, 0, 1)
     nack = ReturnMessages(owner="ann", token=granted.token, ranges=[(0, 1)], kind=ReturnKind.NACK)
     await world.journals.run(group, group_topic, topic, 0, nack)
@@ -543,7 +566,7 @@ async def test_the_figures_of_a_topic() -> None:
     await world.publish(topic, 0, "a", "b", "c")
     world.clock.pass_by(seconds=5)
     await world.publish(topic, 1, "x")
-    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start_from="earliest")
     await world.joined(scope, topic, "late")
     await world.take(group, group_topic, topic, 0, 2)
     stats = await world.groups.stats(scope, "orders")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from lakelog.engine.groups import group_members as roster_module
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.leasing.batch_cache import BatchCache
-from lakelog.engine.leasing.consuming import JoinAsk, MembersInfo
+from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
@@ -31,8 +32,8 @@ from lakelog.errors import (
     Unavailable,
     UnknownMember,
 )
-from lakelog.model.group import Group, GroupKind, GroupWish
-from lakelog.model.position import Earliest
+from lakelog.model.group import Group, GroupKind
+from lakelog.model.membership import JoinRequest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import MembersRead
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -41,7 +42,7 @@ from lakelog.storage.store import Append, PartitionStore
 from tests.kit.waiting import eventually_async
 from tests.unit.engine.support import Clock, packed
 
-CURSOR = GroupWish(kind=GroupKind.CURSOR)
+CURSOR: dict[str, Any] = {"kind": GroupKind.CURSOR}
 SESSION = 30_000
 
 
@@ -125,9 +126,9 @@ class Server:
         self.members = Members(self.group_directory, self.topics, {0: store}, self.changes)
         self.catalog = catalog
 
-    async def join(self, member: str | None, *topics: str, **fields: object) -> dict[str, list[int]]:
-        ask = JoinAsk(group="billing", topics=topics or ("orders",), member_id=member, **fields)  # type: ignore[arg-type]
-        return shown((await self.members.join(self.scope, ask)).assigned)
+    async def join(self, member: str | None, *topics: str, host: str = "", **fields: object) -> dict[str, list[int]]:
+        ask = JoinRequest(group="billing", topics=topics or ("orders",), member_id=member, **fields)  # type: ignore[arg-type]
+        return shown((await self.members.join(self.scope, ask, host)).assigned)
 
     async def leave(self, member: str) -> None:
         await self.members.leave(self.scope, "billing", member)
@@ -187,7 +188,7 @@ def clock_of(store: Store) -> Clock:
 
 async def test_s17_who_replaces_has_all_at_once_also_on_another_server() -> None:
     async with servers(2) as (_, [one, other]):
-        await one.join("A", wish=CURSOR)
+        await one.join("A", **CURSOR)
         await one.join("B")
         assert await other.join("C", replaces=True) == {"orders": [0, 1, 2, 3, 4, 5]}
         assert await other.names() == ["C"]
@@ -202,7 +203,7 @@ async def test_s17_who_replaces_has_all_at_once_also_on_another_server() -> None
 async def test_who_joins_first_gets_all_and_gives_half_to_the_second() -> None:
     async with servers() as (_, [server]):
         assert await server.join("A") == {"orders": [0, 1, 2, 3, 4, 5]}
-        assert await server.join("B", client_host="host-7") == {"orders": [3, 4, 5]}
+        assert await server.join("B", host="host-7") == {"orders": [3, 4, 5]}
         assert await server.heartbeat("A") == (2, {"orders": [0, 1, 2]})
         described = await server.describe()
         assert (described.state, described.generation, described.rebalances) == ("stable", 2, 2)
@@ -222,8 +223,10 @@ def server_store(server: Server) -> Store:
 
 async def test_a_member_without_an_id_is_given_one() -> None:
     async with servers() as (_, [server]):
-        first = await server.members.join(server.scope, JoinAsk(group="billing", topics=["orders"]))
-        second = await server.members.join(server.scope, JoinAsk(group="billing", topics=["orders"], session_ms=3_000))
+        first = await server.members.join(server.scope, JoinRequest(group="billing", topics=["orders"]))
+        second = await server.members.join(
+            server.scope, JoinRequest(group="billing", topics=["orders"], session_ms=3_000)
+        )
         assert await server.names() == [first.member_id, second.member_id]
         assert (first.heartbeat_ms, second.heartbeat_ms) == (10_000, 1_000)
 
@@ -240,8 +243,8 @@ async def test_only_the_join_that_creates_a_position_counts_the_messages_it_skip
         topic = await server.topics.find(server.scope, "orders")
         for partition, values in {0: "abc", 5: "de"}.items():
             await store.append([Append(pid=topic.pid(partition), epoch=topic.epoch, payloads=[packed(*values)])])
-        for group, wish, skipped in (("all", GroupWish(start=Earliest()), 0), ("new", GroupWish(), 5)):
-            ask = JoinAsk(group=group, topics=["orders"], wish=wish)
+        for group, start, skipped in (("all", "earliest", 0), ("new", None, 5)):
+            ask = JoinRequest(group=group, topics=["orders"], start_from=start)
             assert (await server.members.join(server.scope, ask)).skipped_at_start == {"orders": skipped}
             assert (await server.members.join(server.scope, ask)).skipped_at_start == {}
 
@@ -254,7 +257,7 @@ async def test_an_unknown_topic_makes_no_group_and_another_kind_is_refused() -> 
             await server.group()
         await server.join("A")
         with pytest.raises(GroupKindDiffers):
-            await server.join("B", wish=CURSOR)
+            await server.join("B", **CURSOR)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +268,8 @@ async def test_an_unknown_topic_makes_no_group_and_another_kind_is_refused() -> 
         {"member_id": "x" * 201},
         {"member_id": "é" * 101},
         {"member_id": "\ud800"},
-        {"client_host": "\x1b[31m"},
-        {"client_host": "h" * 201},
+        {"host": "\x1b[31m"},
+        {"host": "h" * 201},
         {"session_ms": 499},
         {"session_ms": 30 * 60 * 1000 + 1},
         {"topics": []},
@@ -274,10 +277,12 @@ async def test_an_unknown_topic_makes_no_group_and_another_kind_is_refused() -> 
     ],
 )
 async def test_what_cannot_be_is_refused(fields: dict[str, object]) -> None:
+    fields = dict(fields)
     async with servers() as (store, [server]):
-        ask = JoinAsk(**({"group": "billing", "topics": ["orders"]} | fields))  # type: ignore[arg-type]
+        host = str(fields.pop("host", ""))
+        ask = JoinRequest(**({"group": "billing", "topics": ["orders"]} | fields))  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest):
-            await server.members.join(server.scope, ask)
+            await server.members.join(server.scope, ask, host)
         assert not store.groups.calls
 
 
@@ -586,8 +591,8 @@ async def test_a_group_that_nobody_asks_about_is_watched_no_longer(monkeypatch: 
 
 async def test_a_cursor_group_waits_for_the_heartbeat_with_the_new_generation() -> None:
     async with servers(2) as (store, [one, two]):
-        await one.join("A", wish=CURSOR)
-        assert await two.join("B", wish=CURSOR) == {}
+        await one.join("A", **CURSOR)
+        assert await two.join("B", **CURSOR) == {}
         assert (await two.describe()).state == "rebalancing"
         clock_of(store).pass_by(milliseconds=250)
         await one.hears()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk
-from lakelog.model.group import GroupWish
+from lakelog.model.group import RequestedSettings
+from lakelog.model.lease import ConsumeRequest
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import started
 
 
 async def got(engine: Engine, scope: Scope, group: str, owner: str = "ann") -> int:
-    ask = ConsumeAsk(topic="orders", group=group, owner=owner, wait_seconds=0.05, wish=GroupWish(start=Earliest()))
+    ask = ConsumeRequest(topic="orders", group=group, owner=owner, wait_ms=50, start_from="earliest")
     return sum(len(lease.offsets) for lease in (await engine.leases.consume(scope, ask)).leases)
 
 
@@ -27,7 +26,7 @@ async def test_a_group_that_begins_later_gets_nothing_at_any_server_until_the_to
         await one.topics.create(scope, "orders", 1)
         await one.publisher.messages(scope, "orders", [Message(value=b"m"), Message(value=b"n")])
         if exists:
-            await other.group_directory.resolve(scope, "billing", GroupWish(), create=True)
+            await other.group_directory.resolve(scope, "billing", RequestedSettings(), create=True)
 
         assert await one.groups.pause_topic(scope, "orders") == []
         assert [await got(one, scope, "billing"), await got(other, scope, "billing", "bob")] == [0, 0]

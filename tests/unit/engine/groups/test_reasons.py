@@ -10,7 +10,6 @@ from lakelog.coordinator.leasing.operations import FinishMessages, Granted, Retu
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.log.damage import Damage, DamageTest
 from lakelog.model.group import Group, GroupKind, GroupTopic, Order
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from tests.unit.engine.group_support import World
 
@@ -29,7 +28,7 @@ class Case:
 
     async def begin(self, **wish: object) -> Case:
         self.scope, self.topic = await self.world.topic()
-        self.group, self.group_topic = await self.world.joined(self.scope, self.topic, start=Earliest(), **wish)
+        self.group, self.group_topic = await self.world.joined(self.scope, self.topic, start_from="earliest", **wish)
         return self
 
     async def publish(self, partition: int, *values: str) -> None:
@@ -157,7 +156,7 @@ async def test_a_member_that_works_on_another_topic_is_named_with_its_work() -> 
     case = await Case().begin()
     refunds = await case.world.topics.create(case.scope, "refunds", 1)
     await case.world.publish(refunds, 0, "r")
-    _, group_topic = await case.world.joined(case.scope, refunds, start=Earliest())
+    _, group_topic = await case.world.joined(case.scope, refunds, start_from="earliest")
     case.world.members.assigned = {WORKER: {"orders": [0, 1], "refunds": [0]}}
     await case.publish(0, "a")
     await case.world.take(case.group, group_topic, refunds, 0, owner=WORKER)
@@ -266,7 +265,7 @@ async def test_a_lost_owner_and_what_it_leaves() -> None:
     with pytest.raises(Exception, match="lease has ended"):
         await case.ack(0, granted)
     status, reason = await case.told()
-    assert status == "no-consumer" and "2 messages lost their owner: each is delivered alone" in reason
+    assert status == "no-consumer" and "2 messages lost their owner: each is handed out alone" in reason
 
 
 async def test_a_cursor_group_has_a_member_for_each_partition_or_a_reason() -> None:

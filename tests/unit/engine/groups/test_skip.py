@@ -7,7 +7,7 @@ from msgspec import structs
 
 from lakelog.coordinator.leasing.operations import ReturnKind, ReturnMessages, SkipTo
 from lakelog.errors import GroupKindDiffers, GroupNotFound, NoPosition, OffsetOutOfRange, PartitionNotFound
-from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish
+from lakelog.model.group import Group, GroupKind, GroupTopic
 from lakelog.model.position import Earliest, Latest
 from lakelog.model.seek import Skipped
 from lakelog.model.topic import Scope, Topic
@@ -18,7 +18,7 @@ async def begun(world: World, messages: int = 10) -> tuple[Scope, Topic, Group, 
     """Partition 0: offset 0 is leased, offset 1 waits for a retry, the rest is unread."""
     scope, topic = await world.topic()
     await world.publish(topic, 0, *map(str, range(messages)))
-    group, group_topic = await world.joined(scope, topic, start=Earliest())
+    group, group_topic = await world.joined(scope, topic, start_from="earliest")
     await world.take(group, group_topic, topic, 0, 1)
     nacked = await world.take(group, group_topic, topic, 0, 1)
     back = ReturnMessages(owner="ann", token=nacked.token, ranges=[(1, 2)], kind=ReturnKind.NACK)
@@ -85,7 +85,7 @@ async def test_what_cannot_be_skipped_is_refused() -> None:
     await world.group_directory.resolve(scope, "shipping", create=True)
     with pytest.raises(NoPosition, match="nothing to skip"):
         await world.groups.skip(scope, "shipping", "orders", 0, 1)
-    await world.group_directory.resolve(scope, "spark", GroupWish(kind=GroupKind.CURSOR), create=True)
+    await world.group_directory.resolve(scope, "spark", kind=GroupKind.CURSOR, create=True)
     with pytest.raises(GroupKindDiffers, match="lakelog groups seek spark orders --partition 0 --to 1"):
         await world.groups.skip(scope, "spark", "orders", 0, 1)
 

@@ -14,17 +14,17 @@ from lakelog.coordinator.leasing import codec
 from lakelog.engine import Engine
 from lakelog.engine.groups import summaries
 from lakelog.engine.leasing import decider
-from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk, Leased
-from lakelog.model.group import GroupInfo, GroupKind, GroupWish
-from lakelog.model.lease import LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.engine.leasing.consuming import Leased
+from lakelog.model.group import GroupInfo, GroupKind
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest
 from lakelog.model.progress import GroupSummary
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, JournalRow
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import Clock, publish, started, text
 
-FROM_START = GroupWish(start=Earliest())
+FROM_START: dict[str, Any] = {"start_from": "earliest"}
 
 
 class Shop:
@@ -39,7 +39,7 @@ class Shop:
         self.topic: Topic
 
     async def lease(self, group: str, count: int = 4) -> list[Leased]:
-        ask = ConsumeAsk(topic="orders", group=group, owner="ann", max_messages=count, wish=FROM_START)
+        ask = ConsumeRequest(topic="orders", group=group, owner="ann", max_messages=count, **FROM_START)
         return list((await self.engine.leases.consume(self.scope, ask)).leases)
 
     async def answer(self, group: str, leases: list[Leased], verb: Verb, each: int | None = None) -> None:
@@ -85,10 +85,10 @@ async def with_every_kind_of_progress(made: Shop) -> None:
     await made.catalog.groups.group_topic_seek(group_topic, [3, None, 6, 0])
     for member in ("one", "two"):
         await engine.members.join(
-            scope, JoinAsk(group="joined", topics=["orders", "refunds"], member_id=member, wish=FROM_START)
+            scope, JoinRequest(group="joined", topics=["orders", "refunds"], member_id=member, **FROM_START)
         )
-    cursor = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
-    await engine.members.join(scope, JoinAsk(group="cursor", topics=["orders"], member_id="spark", wish=cursor))
+    cursor: dict[str, Any] = {"kind": GroupKind.CURSOR, "start_from": "earliest"}
+    await engine.members.join(scope, JoinRequest(group="cursor", topics=["orders"], member_id="spark", **cursor))
     await engine.groups.commit(scope, "cursor", "orders", {0: 6, 1: 3})
     await engine.group_directory.resolve(scope, "nothing", create=True)
 
@@ -135,7 +135,7 @@ async def test_a_group_is_listed_as_it_is_described(monkeypatch: pytest.MonkeyPa
 
 async def test_a_member_whose_session_is_over_is_not_counted_and_not_evicted() -> None:
     async with shop() as made:
-        join = JoinAsk(group="joined", topics=["orders"], member_id="one", wish=FROM_START)
+        join = JoinRequest(group="joined", topics=["orders"], member_id="one", **FROM_START)
         await made.engine.members.join(made.scope, join)
         group = await made.engine.group_directory.resolve(made.scope, "joined", create=False)
         store = made.stores[group.cell].groups

@@ -13,12 +13,10 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.leasing import cell_health, dispatcher
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import OutcomeUnknown, Unavailable
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.kit.waiting import eventually_async
@@ -80,14 +78,14 @@ class Scene:
         return [partition for partition, at in enumerate(self.cells) if at == cell]
 
     async def consume(self, request: str, seconds: float = 2.0) -> Sequence[Leased]:
-        ask = ConsumeAsk(
+        ask = ConsumeRequest(
             topic="orders",
             group="billing",
             owner="worker",
             request_id=request,
             max_messages=100,
-            wait_seconds=seconds,
-            wish=GroupWish(start=Earliest()),
+            wait_ms=int(seconds * 1000),
+            start_from="earliest",
         )
         return (await self.engine.leases.consume(self.scope, ask)).leases
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased
 from lakelog.errors import GroupNotFound, LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
-from lakelog.model.group import GroupWish, Order
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.group import Order
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import CommitResult, JournalEntry
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import started
 
-ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=2, wish=GroupWish(start=Earliest()))
+ASK = ConsumeRequest(topic="orders", group="billing", owner="ann", max_messages=2, start_from="earliest")
 
 
 @dataclass
@@ -35,7 +36,8 @@ class Shop:
         await self.engine.publisher.messages(self.scope, "orders", messages)
 
     async def consume(self, **more: object) -> ConsumeResult:
-        return await self.engine.leases.consume(self.scope, replace(ASK, **more))  # type: ignore[arg-type]
+        repeat = bool(more.pop("repeat", False))
+        return await self.engine.leases.consume(self.scope, replace(ASK, **more), repeat=repeat)
 
     async def lease(self, **more: object) -> Leased:
         (lease,) = (await self.consume(**more)).leases
@@ -84,13 +86,13 @@ async def test_answers_and_the_next_take_are_one_commit() -> None:
         assert await made.acked() == 2
 
 
-@pytest.mark.parametrize("wait_seconds", [0.0, 20.0])
-async def test_a_call_with_answers_does_not_wait_for_messages(wait_seconds: float) -> None:
+@pytest.mark.parametrize("wait_ms", [0, 20_000])
+async def test_a_call_with_answers_does_not_wait_for_messages(wait_ms: int) -> None:
     async with shop() as made:
         await made.publish(2)
         first = await made.lease()
         made.commits.clear()
-        consumed = await asyncio.wait_for(made.consume(answers=[ack(first)], wait_seconds=wait_seconds), 1.0)
+        consumed = await asyncio.wait_for(made.consume(answers=[ack(first)], wait_ms=wait_ms), 1.0)
         assert (consumed.answered, consumed.leases) == ([Answered()], [])
         assert len(made.commits) == 1 and await made.acked() == 2
 
@@ -98,24 +100,24 @@ async def test_a_call_with_answers_does_not_wait_for_messages(wait_seconds: floa
 @pytest.mark.parametrize("order", [Order.KEY, Order.PARTITION])
 async def test_what_the_answers_free_is_taken_by_the_same_call(order: Order) -> None:
     """Messages behind an open one of their key were tried in vain: the partition has nothing until the ack."""
-    wish = GroupWish(start=Earliest(), order=order)
+    wish: dict[str, Any] = {"start_from": "earliest", "order": order}
     async with shop() as made:
         await made.publish(4, key=b"k")
-        first = await made.lease(wish=wish)
-        assert not (await made.consume(wish=wish, owner="bob")).leases
+        first = await made.lease(**wish)
+        assert not (await made.consume(**wish, owner="bob")).leases
         made.commits.clear()
-        consumed = await made.consume(wish=wish, answers=[ack(first)])
+        consumed = await made.consume(**wish, answers=[ack(first)])
         assert [list(lease.offsets) for lease in consumed.leases] == [[2, 3]]
         assert len(made.commits) == 1
 
 
 async def test_a_full_window_is_freed_by_the_same_call() -> None:
-    wish = GroupWish(start=Earliest(), window=2)
+    wish: dict[str, Any] = {"start_from": "earliest", "window": 2}
     async with shop() as made:
         await made.publish(4)
-        first = await made.lease(wish=wish)
-        assert not (await made.consume(wish=wish, owner="bob")).leases
-        consumed = await made.consume(wish=wish, answers=[ack(first)])
+        first = await made.lease(**wish)
+        assert not (await made.consume(**wish, owner="bob")).leases
+        consumed = await made.consume(**wish, answers=[ack(first)])
         assert [list(lease.offsets) for lease in consumed.leases] == [[2, 3]]
 
 
@@ -195,7 +197,7 @@ async def test_S12_a_lease_whose_messages_cannot_be_read_is_released_and_the_ref
             consumed = await made.consume(answers=[ack(first)])
         assert (consumed.answered, consumed.leases) == ([Answered()], [])
         assert isinstance(consumed.refusal, Unavailable)
-        again = await made.lease(wait_seconds=1.0)
+        again = await made.lease(wait_ms=1000)
         assert again.deliveries == dict.fromkeys(again.offsets, 2)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from lakelog.engine.leasing.consuming import ConsumeAsk
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
 
-ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=9, wish=GroupWish(start=Earliest()))
+ASK = ConsumeRequest(topic="orders", group="billing", owner="ann", max_messages=9, start_from="earliest")
 
 
 async def test_S8_a_lease_whose_first_messages_were_cut_keeps_the_others_of_their_keys() -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.groups import group_directory
 from lakelog.engine.leasing import batch_cache, dispatcher
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, JoinAsk
+from lakelog.engine.leasing.consuming import ConsumeResult
 from lakelog.errors import Unavailable
-from lakelog.model.group import GroupKind, GroupTopic, GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.group import GroupKind, GroupTopic
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Append
 from tests.unit.engine.support import packed, publish, started, text
 
 pytestmark = pytest.mark.usefixtures("soon")
-FROM_THE_START = GroupWish(start=Earliest())
+FROM_THE_START: dict[str, Any] = {"start_from": "earliest"}
 
 
 @pytest.fixture
@@ -32,13 +33,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def consume(engine: Engine, scope: Scope, group: str, seconds: float, max_messages: int = 1) -> ConsumeResult:
-    ask = ConsumeAsk(
+    ask = ConsumeRequest(
         topic="orders",
         group=group,
         owner=group,
         max_messages=max_messages,
-        wait_seconds=seconds,
-        wish=FROM_THE_START,
+        wait_ms=int(seconds * 1000),
+        **FROM_THE_START,
     )
     return await engine.leases.consume(scope, ask)
 
@@ -72,8 +73,8 @@ async def test_L1_what_a_reader_with_a_position_has_seen_is_news_to_those_who_le
         scope = await catalog.scope_create("shop", "test")
         topic = await engine.topics.create(scope, "orders")
         assert not (await consume(engine, scope, "billing", 0)).leases
-        wish = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
-        joined = await engine.members.join(scope, JoinAsk(group="audit", topics=["orders"], wish=wish))
+        wish: dict[str, Any] = {"kind": GroupKind.CURSOR, "start_from": "earliest"}
+        joined = await engine.members.join(scope, JoinRequest(group="audit", topics=["orders"], **wish))
         await append_unannounced(store, topic.pid(0))
 
         member = {"member_id": joined.member_id, "generation": joined.generation}
@@ -104,7 +105,7 @@ async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> Non
     async with started(catalog, store) as engine, started(catalog, store) as other:
         scope = await catalog.scope_create("shop", "test")
         await engine.topics.create(scope, "orders")
-        await engine.group_directory.resolve(scope, "billing", GroupWish(kind=GroupKind.LEASE), create=True)
+        await engine.group_directory.resolve(scope, "billing", kind=GroupKind.LEASE, create=True)
         gate, find = asyncio.Event(), catalog.groups.group_topic_find
 
         async def slow(group_id: int, incarnation: int) -> GroupTopic | None:

@@ -11,11 +11,8 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.leasing import exclusions as module
-from lakelog.engine.leasing.consuming import ConsumeAsk
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import LeaseAnswer, Verb
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 
@@ -46,13 +43,14 @@ async def longest_stall(stop: asyncio.Event) -> float:
 
 
 async def consume(engine: Engine, scope: Scope, text: str, want: int = 10) -> list[bytes]:
-    ask = ConsumeAsk(
+    ask = ConsumeRequest(
         topic="orders",
         group="g",
         owner="ann",
         max_messages=want,
-        wait_seconds=20,
-        wish=GroupWish(start=Earliest(), filter=text),
+        wait_ms=20_000,
+        start_from="earliest",
+        filter=text,
     )
     consumed = await engine.leases.consume(scope, ask)
     return [
@@ -110,8 +108,7 @@ async def test_an_expensive_filter_skips_and_selects_as_a_cheap_one(monkeypatch:
 
 async def test_answers_of_the_group_do_not_wait_for_its_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     async with started(b"a" * 40 + b"b") as (engine, scope):
-        wish = GroupWish(start=Earliest(), filter=COSTLY)
-        ask = ConsumeAsk(topic="orders", group="g", owner="ann", wish=wish)
+        ask = ConsumeRequest(topic="orders", group="g", owner="ann", start_from="earliest", filter=COSTLY)
         (leased,) = (await engine.leases.consume(scope, ask)).leases
         gate = asyncio.Event()
         monkeypatch.setattr(module.FilterEvaluator, "_pause", lambda self: gate.wait())

@@ -13,7 +13,7 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.leasing import partition_stop
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.engine.leasing.decider import Decider
 from lakelog.engine.leasing.journal import PendingCommit
 from lakelog.engine.leasing.partition_stop import PartitionStop
@@ -25,10 +25,8 @@ from lakelog.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import CommitResult, JournalEntry, JournalRow
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -60,9 +58,9 @@ class World:
         return topic
 
     async def consume(self, topic: str, owner: str = "ann", **options: object) -> list[Leased]:
-        known: dict[str, object] = {"wish": GroupWish(start=Earliest()), **options}
-        ask = ConsumeAsk(topic=topic, group=f"g-{topic}", owner=owner, **known)  # type: ignore[arg-type]
-        return list((await self.engine.leases.consume(self.scope, ask)).leases)
+        repeat = bool(options.pop("repeat", False))
+        ask = ConsumeRequest(topic=topic, group=f"g-{topic}", owner=owner, start_from="earliest", **options)  # type: ignore[arg-type]
+        return list((await self.engine.leases.consume(self.scope, ask, repeat=repeat)).leases)
 
     async def answer(self, topic: str, lease: Leased, verb: Verb, owner: str = "ann") -> Answered | LakelogError:
         answer = LeaseAnswer(
@@ -75,8 +73,7 @@ class World:
         return (await self.engine.leases.answer(self.scope, topic, f"g-{topic}", owner, [answer]))[0]
 
     async def stopped(self, topic: Topic, partition: int = 0) -> PartitionStop | None:
-        wish = GroupWish(start=Earliest())
-        group = await self.engine.group_directory.resolve(self.scope, f"g-{topic.name}", wish, create=True)
+        group = await self.engine.group_directory.resolve(self.scope, f"g-{topic.name}", create=True)
         journal = self.engine._journals._journals.get((group.group_id, topic.pid(partition)))
         return journal.stop if journal is not None else None
 
@@ -155,7 +152,7 @@ async def test_S24_an_event_of_a_newer_version_fails_its_own_group_only() -> Non
         failed, acked = await asyncio.gather(its.answer("bad", ours, Verb.ACK), its.answer("good", theirs, Verb.ACK))
         assert isinstance(failed, UnsupportedFormat) and acked == Answered()
         with pytest.raises(UnsupportedFormat):
-            await its.consume("bad", "bob", wait_seconds=20)
+            await its.consume("bad", "bob", wait_ms=20000)
         assert len(await its.consume("good", "bob")) == 1
 
 
@@ -230,7 +227,7 @@ async def test_a_waiting_call_gets_what_comes_in_sound_partitions_and_is_not_ref
         topic = await its.topic("orders", partitions=2, messages=0)
         its.broken[topic.pid(1)] = DAMAGE
         await its.engine.publisher.messages(its.scope, "orders", [Message(value=b"m", partition=1)])
-        waiting = asyncio.create_task(its.consume("orders", wait_seconds=20))
+        waiting = asyncio.create_task(its.consume("orders", wait_ms=20000))
 
         async def is_stopped() -> bool:
             return await its.stopped(topic, 1) is not None
@@ -245,7 +242,7 @@ async def test_a_call_is_refused_at_once_when_all_of_its_partitions_are_damaged(
         topic = await its.topic("orders", partitions=2)
         its.broken.update({topic.pid(partition): DAMAGE for partition in range(2)})
         with pytest.raises(SegmentDamaged):
-            await its.consume("orders", wait_seconds=20)
+            await its.consume("orders", wait_ms=20000)
 
 
 async def test_a_damaged_partition_is_not_read_by_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +266,7 @@ async def test_a_repaired_partition_is_read_again(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(SegmentDamaged):
             await its.consume("orders")
         its.broken.clear()
-        assert len(await its.consume("orders", wait_seconds=20)) == 1
+        assert len(await its.consume("orders", wait_ms=20000)) == 1
         assert await its.stopped(topic) is None
 
 
@@ -280,7 +277,7 @@ async def test_a_skip_and_acks_do_not_need_what_cannot_be_read() -> None:
         (lease,) = await its.consume("orders")
         its.forget_log()
         its.broken[topic.pid(0)] = DAMAGE
-        asks = [asyncio.create_task(its.consume("orders", f"w{n}", wait_seconds=5)) for n in range(3)]
+        asks = [asyncio.create_task(its.consume("orders", f"w{n}", wait_ms=5000)) for n in range(3)]
         acked, skipped = await asyncio.gather(
             its.answer("orders", lease, Verb.ACK), its.engine.groups.skip(its.scope, "g-orders", "orders", 0, 3)
         )
@@ -318,7 +315,7 @@ async def test_a_skip_during_the_read_that_fails_makes_its_error_obsolete() -> N
             return await read_many(*args, **limits)
 
         its.engine.extents.read_many = slowly  # type: ignore[method-assign]
-        ask = asyncio.create_task(its.consume("orders", "bob", wait_seconds=4))
+        ask = asyncio.create_task(its.consume("orders", "bob", wait_ms=4000))
         await asyncio.wait_for(begun.wait(), 5)
         assert (await its.engine.groups.skip(its.scope, "g-orders", "orders", 0, 3)).messages == 2
         go_on.set()

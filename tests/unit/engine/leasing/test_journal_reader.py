@@ -10,17 +10,14 @@ import pytest
 from lakelog.coordinator.leasing.codec import encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing import decider, journal_reader
-from lakelog.engine.leasing.consuming import ConsumeAsk
 from lakelog.engine.leasing.journal_reader import JournalReader
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
 
-ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=3, wish=GroupWish(start=Earliest()))
+ASK = ConsumeRequest(topic="orders", group="billing", owner="ann", max_messages=3, start_from="earliest")
 
 
 async def worked(engine: Engine, scope: Scope) -> None:

@@ -14,13 +14,12 @@ import pytest
 from lakelog.coordinator.leasing.codec import encode_state
 from lakelog.coordinator.leasing.operations import AcquireMessages, CommitPosition, Granted, SeekPosition
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.engine.leasing.journal import token_before
 from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, StaleGeneration, Unavailable
-from lakelog.model.group import Group, GroupKind, GroupTopic, GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.group import Group, GroupKind, GroupTopic, NewGroupSettings
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import CommitResult, JournalEntry, JournalRead, JournalRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
@@ -88,8 +87,8 @@ class Two:
         await self.one.publisher.messages(self.scope, "orders", messages)
 
     async def consume(self, engine: Engine, owner: str = "w1", **options: object) -> list[Leased]:
-        known: dict[str, object] = {"max_messages": 10, "wish": GroupWish(start=Earliest()), **options}
-        ask = ConsumeAsk(topic="orders", group="billing", owner=owner, **known)  # type: ignore[arg-type]
+        known: dict[str, object] = {"max_messages": 10, "start_from": "earliest", **options}
+        ask = ConsumeRequest(topic="orders", group="billing", owner=owner, **known)  # type: ignore[arg-type]
         return list((await engine.leases.consume(self.scope, ask)).leases)
 
     async def ack(self, engine: Engine, lease: Leased, owner: str = "w1") -> Answered | LakelogError:
@@ -107,8 +106,12 @@ class Two:
     async def place(self, name: str = "billing", kind: GroupKind = GroupKind.LEASE) -> tuple[Group, GroupTopic, Topic]:
         """Where a ledger of the topic is: for operations that no caller of an engine can make one by one."""
         topic = await self.one.topics.find(self.scope, "orders")
-        group = await self.one.group_directory.resolve(self.scope, name, GroupWish(kind=kind), create=True)
-        return group, await self.one.group_directory.group_topic(group, topic, GroupWish(start=Earliest())), topic
+        group = await self.one.group_directory.resolve(self.scope, name, kind=kind, create=True)
+        return (
+            group,
+            await self.one.group_directory.group_topic(group, topic, NewGroupSettings(start_from="earliest")),
+            topic,
+        )
 
     async def acked(self) -> int:
         return sum(each.acked for each in await self.one.groups.lag(self.scope, "billing"))
@@ -297,8 +300,8 @@ async def test_S17_what_an_old_cache_calls_done_already_is_looked_up_first() -> 
     async with two_engines() as both:
         one, other, scope = both.one, both.two, both.scope
         topic = await one.topics.find(scope, "orders")
-        group = await one.group_directory.resolve(scope, "audit", GroupWish(kind=GroupKind.CURSOR), create=True)
-        group_topic = await one.group_directory.group_topic(group, topic, GroupWish(start=Earliest()))
+        group = await one.group_directory.resolve(scope, "audit", kind=GroupKind.CURSOR, create=True)
+        group_topic = await one.group_directory.group_topic(group, topic, NewGroupSettings(start_from="earliest"))
 
         async def commit(engine: Engine, generation: int) -> object:
             return await engine._journals.run(
@@ -332,7 +335,7 @@ async def test_a_caller_cancelled_while_its_commit_is_on_its_way_holds_nothing()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         both.journal.gate.set()
-        (lease,) = await both.consume(both.one, "w2", wait_seconds=5)
+        (lease,) = await both.consume(both.one, "w2", wait_ms=5000)
         assert list(lease.offsets) == [0, 1] and lease.failures == {}
 
 
@@ -387,7 +390,7 @@ async def test_time_is_the_databases() -> None:
         both.ahead[0] = timedelta(seconds=61)
         # The second engine's estimate is a minute behind: the store tells it.
         assert isinstance(await both.ack(both.one, lease), LeaseLost)
-        (again,) = await both.consume(both.two, "w2", wait_seconds=5)
+        (again,) = await both.consume(both.two, "w2", wait_ms=5000)
         assert list(again.offsets) == [0] and again.suspect
 
 

@@ -7,18 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakelog.engine.leasing.consuming import ConsumeAsk
 from lakelog.engine.leasing.journal import token_before
 from lakelog.errors import LeaseLost
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
 
 PER_SECOND = 100_000
 """Leases of one partition: far more than any server can grant."""
-ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", max_messages=1, wish=GroupWish(start=Earliest()))
+ASK = ConsumeRequest(topic="orders", group="billing", owner="ann", max_messages=1, start_from="earliest")
 
 
 @pytest.mark.parametrize("recreated", ["topic", "group"])
@@ -56,7 +53,7 @@ async def test_S9_no_token_is_given_out_again_however_many_leases_there_were(rec
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
         topic = await engine.topics.create(scope, "orders", partitions=1)
-        group = await engine.group_directory.resolve(scope, "billing", ASK.wish, create=True)
+        group = await engine.group_directory.resolve(scope, "billing", ASK, create=True)
         last = token_before(group, topic) + round(life.total_seconds() * PER_SECOND)
         later = max(group.created_at, topic.created_at) + life
         if recreated == "topic":
@@ -71,7 +68,7 @@ async def test_tokens_are_exact_where_numbers_are_floats() -> None:
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
         topic = await engine.topics.create(scope, "orders", partitions=1)
-        group = await engine.group_directory.resolve(scope, "billing", ASK.wish, create=True)
+        group = await engine.group_directory.resolve(scope, "billing", ASK, create=True)
     late = replace(group, created_at=datetime(2250, 1, 1, tzinfo=UTC))
     last = token_before(late, topic) + 5 * 365 * 86_400 * PER_SECOND
     assert token_before(group, topic) < token_before(late, topic) < last < 2**53

@@ -5,30 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased
 from lakelog.errors import Unavailable
-from lakelog.model.group import GroupWish, Order
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.group import Order
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.kit.waiting import eventually_async
 from tests.unit.engine.support import started
 
-ASK = ConsumeAsk(
+ASK = ConsumeRequest(
     topic="orders",
     group="billing",
     owner="ann",
     request_id="r-1",
     max_messages=10,
     isolates=True,
-    wish=GroupWish(start=Earliest(), order=Order.NONE),
+    start_from="earliest",
+    order=Order.NONE,
 )
 
 HANG_SECONDS = 15.0
@@ -40,20 +40,20 @@ async def publish(engine: Engine, scope: Scope, *partitions: int) -> None:
         await engine.publisher.messages(scope, "orders", [Message(value=b"x", partition=partition)])
 
 
-async def consume(engine: Engine, scope: Scope, ask: ConsumeAsk = ASK) -> ConsumeResult:
-    return await asyncio.wait_for(engine.leases.consume(scope, ask), ask.wait_seconds + HANG_SECONDS)
+async def consume(engine: Engine, scope: Scope, ask: ConsumeRequest = ASK, *, repeat: bool = False) -> ConsumeResult:
+    return await asyncio.wait_for(engine.leases.consume(scope, ask, repeat=repeat), ask.wait_ms / 1000 + HANG_SECONDS)
 
 
-async def granted(engine: Engine, scope: Scope, ask: ConsumeAsk = ASK) -> Leased:
+async def granted(engine: Engine, scope: Scope, ask: ConsumeRequest = ASK) -> Leased:
     """The lease of a first call, whose answer is lost."""
-    (lease,) = (await consume(engine, scope, replace(ask, wait_seconds=1.0))).leases
+    (lease,) = (await consume(engine, scope, replace(ask, wait_ms=1000))).leases
     return lease
 
 
 @asynccontextmanager
 async def idle(engine: Engine, scope: Scope, workers: int) -> AsyncIterator[None]:
     """Others wait for messages: they try every partition that may have some, and find nothing."""
-    asks = [replace(ASK, owner=f"idle-{number}", request_id=None, wait_seconds=20.0) for number in range(workers)]
+    asks = [replace(ASK, owner=f"idle-{number}", request_id=None, wait_ms=20000) for number in range(workers)]
     waiting = [asyncio.create_task(engine.leases.consume(scope, each)) for each in asks]
     try:
         if waiting:
@@ -71,11 +71,11 @@ def same(consumed: ConsumeResult, *leases: Leased) -> bool:
     return found == {(each.partition, each.token, tuple(each.offsets)) for each in leases}
 
 
-@pytest.mark.parametrize("wait_seconds", [0.0, 2.0])
+@pytest.mark.parametrize("wait_ms", [0, 2000])
 @pytest.mark.parametrize("partitions", [1, 4])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("repeat", [False, True])
-async def test_L1_a_repeat_finds_its_lease(workers: int, partitions: int, wait_seconds: float, repeat: bool) -> None:
+async def test_L1_a_repeat_finds_its_lease(workers: int, partitions: int, wait_ms: int, repeat: bool) -> None:
     catalog = MemoryCatalog()
     async with started(catalog, MemoryStore()) as engine:
         scope = await catalog.scope_create("shop", "test")
@@ -83,7 +83,7 @@ async def test_L1_a_repeat_finds_its_lease(workers: int, partitions: int, wait_s
         await publish(engine, scope, partitions - 1)
         lost = await granted(engine, scope)
         async with idle(engine, scope, workers):
-            again = await consume(engine, scope, replace(ASK, wait_seconds=wait_seconds, repeat=repeat))
+            again = await consume(engine, scope, replace(ASK, wait_ms=wait_ms), repeat=repeat)
         assert same(again, lost)
 
 
@@ -121,15 +121,15 @@ async def test_a_request_whose_lease_was_answered_gets_new_messages() -> None:
         ack = LeaseAnswer(verb=Verb.ACK, partition=0, token=first.token, offsets=(0,))
         assert await engine.leases.answer(scope, "orders", "billing", "ann", [ack]) == [Answered()]
         await publish(engine, scope, 0)
-        (second,) = (await consume(engine, scope, replace(ASK, repeat=True))).leases
+        (second,) = (await consume(engine, scope, ASK, repeat=True)).leases
         assert list(second.offsets) == [1]
 
 
-@pytest.mark.parametrize("wait_seconds", [0.0, 2.0])
+@pytest.mark.parametrize("wait_ms", [0, 2000])
 @pytest.mark.parametrize("partitions", [1, 4, 300])
 @pytest.mark.parametrize("workers", [0, 2])
 async def test_L1_a_repeat_finds_its_lease_after_the_home_of_the_group_moved(
-    workers: int, partitions: int, wait_seconds: float
+    workers: int, partitions: int, wait_ms: int
 ) -> None:
     """The other server knew the group before: what it remembers is older than the lease."""
     catalog, store = MemoryCatalog(), MemoryStore()
@@ -140,7 +140,7 @@ async def test_L1_a_repeat_finds_its_lease_after_the_home_of_the_group_moved(
         await publish(one, scope, partitions - 1)
         lost = await granted(one, scope)
         async with idle(other, scope, workers):
-            again = await consume(other, scope, replace(ASK, wait_seconds=wait_seconds, repeat=True))
+            again = await consume(other, scope, replace(ASK, wait_ms=wait_ms), repeat=True)
         assert same(again, lost)
 
 
@@ -152,7 +152,7 @@ async def test_a_repeat_finds_its_lease_at_a_server_that_knows_nothing_of_many_p
         await publish(one, scope, 299)
         lost = await granted(one, scope)
         await publish(one, scope, 0, 1, 2)
-        assert same(await consume(new, scope, replace(ASK, repeat=True)), lost)
+        assert same(await consume(new, scope, ASK, repeat=True), lost)
 
 
 async def test_a_call_that_waits_gets_the_lease_that_its_server_hears_of_later() -> None:
@@ -162,7 +162,7 @@ async def test_a_call_that_waits_gets_the_lease_that_its_server_hears_of_later()
         scope = await catalog.scope_create("shop", "test")
         await one.topics.create(scope, "orders")
         assert not (await consume(other, scope, replace(ASK, owner="bob"))).leases
-        waiting = asyncio.create_task(other.leases.consume(scope, replace(ASK, wait_seconds=5.0)))
+        waiting = asyncio.create_task(other.leases.consume(scope, replace(ASK, wait_ms=5000)))
         await asyncio.sleep(0.01)
         await publish(one, scope, 0)
         lost = await granted(one, scope)
@@ -179,5 +179,5 @@ async def test_a_repeat_is_served_by_the_cells_that_answer(monkeypatch: pytest.M
         await engine.topics.create(scope, "orders", 4)
         await publish(engine, scope, 0, 1, 2, 3)
         monkeypatch.setattr(stores[0].groups, "journals_read", not_there)
-        found = await consume(new, scope, replace(ASK, repeat=True, wait_seconds=2.0))
+        found = await consume(new, scope, replace(ASK, wait_ms=2000), repeat=True)
         assert len(found.leases) == 2

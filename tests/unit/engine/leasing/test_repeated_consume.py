@@ -9,16 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased, LeasedBatch
+from lakelog.engine.leasing.consuming import Leased, LeasedBatch
 from lakelog.errors import Unavailable
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.unit.engine.support import publish, started, text
 
-ASK = ConsumeAsk(topic="orders", group="billing", owner="ann", request_id="r-1", wish=GroupWish(start=Earliest()))
+ASK = ConsumeRequest(topic="orders", group="billing", owner="ann", request_id="r-1", start_from="earliest")
 
 
 @asynccontextmanager

@@ -12,12 +12,11 @@ import pytest
 from lakelog.coordinator.leasing.operations import AcquireMessages
 from lakelog.engine import Engine
 from lakelog.engine.leasing import batch_cache
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.group import NewGroupSettings
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -44,8 +43,7 @@ class Slow:
         return topic
 
     async def consume(self, topic: str, owner: str = "ann", group: str = "") -> list[Leased]:
-        wish = GroupWish(start=Earliest())
-        ask = ConsumeAsk(topic=topic, group=group or f"g-{topic}", owner=owner, wish=wish)
+        ask = ConsumeRequest(topic=topic, group=group or f"g-{topic}", owner=owner, start_from="earliest")
         return list((await self.engine.leases.consume(self.scope, ask)).leases)
 
     async def say(self, topic: str, lease: Leased, verb: Verb, owner: str = "ann") -> Answered | LakelogError:
@@ -190,8 +188,12 @@ async def test_takes_of_one_ledger_share_a_read() -> None:
 async def test_a_take_that_is_cancelled_during_its_read_is_never_decided() -> None:
     async with slow() as its:
         topic = await its.topic("old")
-        group = await its.engine.group_directory.resolve(its.scope, "g-old", GroupWish(start=Earliest()), create=True)
-        group_topic = await its.engine.group_directory.group_topic(group, topic, GroupWish(start=Earliest()))
+        group = await its.engine.group_directory.resolve(
+            its.scope, "g-old", NewGroupSettings(start_from="earliest"), create=True
+        )
+        group_topic = await its.engine.group_directory.group_topic(
+            group, topic, NewGroupSettings(start_from="earliest")
+        )
         its.make_cold(topic)
         take = AcquireMessages(owner="bob", max_messages=1, lease_ms=60_000)
         asking = asyncio.create_task(its.engine._journals.run(group, group_topic, topic, 0, take))

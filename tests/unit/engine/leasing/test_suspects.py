@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from lakelog.coordinator.leasing import acquiring as taking
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
-from lakelog.model.group import Fixed, GroupWish
+from lakelog.engine.leasing.consuming import Leased
+from lakelog.model.group import Fixed
+from lakelog.model.lease import ConsumeRequest
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from tests.kit.waiting import eventually_async
 from tests.unit.engine.support import started
 
-WISH = GroupWish(start=Earliest(), retries=Fixed(max=0, seconds=0.0))
+WISH: dict[str, Any] = {"start_from": "earliest", "retries": Fixed(max=0, seconds=0.0)}
 
 
 async def begin(partitions: int = 3, each: int = 1) -> tuple[Engine, Scope]:
@@ -33,8 +34,8 @@ async def begin(partitions: int = 3, each: int = 1) -> tuple[Engine, Scope]:
 
 
 async def consume(engine: Engine, scope: Scope, owner: str, lease_ms: int, max_messages: int = 3) -> Sequence[Leased]:
-    ask = ConsumeAsk(
-        topic="t", group="g", owner=owner, max_messages=max_messages, lease_ms=lease_ms, wait_seconds=5.0, wish=WISH
+    ask = ConsumeRequest(
+        topic="t", group="g", owner=owner, max_messages=max_messages, lease_ms=lease_ms, wait_ms=5000, **WISH
     )
     return (await engine.leases.consume(scope, ask)).leases
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import lakelog
-from lakelog.client.group_values import JoinWish
 from lakelog.errors import GroupNotFound, PositionRefused, StaleGeneration
-from lakelog.model.group import GroupKind, GroupWish
+from lakelog.model.group import GroupKind
+from lakelog.model.membership import JoinRequest
 from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.member import StreamMember
 from lakelog.spark.streaming.options import StreamOptions
@@ -20,7 +20,7 @@ from tests.kit.waiting import eventually
 _names = itertools.count()
 WISH = StreamOptions(topic="orders", group="features", session_ms=1000)
 AT = {0: 0, 1: 0}
-CURSOR = GroupWish(kind=GroupKind.CURSOR)
+CURSOR: dict[str, Any] = {"kind": GroupKind.CURSOR}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_query_that_withdraws_deletes_the_group_that_it_created(log: Any) -> N
 
 
 def test_a_query_that_withdraws_keeps_a_group_that_existed_or_was_moved_or_has_a_member(log: Any) -> None:
-    log.group("features").join(JoinWish(group="features", topics=("orders",), member_id="first", wish=CURSOR))
+    log.group("features").join(JoinRequest(group="features", topics=("orders",), member_id="first", **CURSOR))
     log.group("features").leave("first")
     member = StreamMember(log, WISH)
     member.begin(AT)
@@ -147,7 +147,7 @@ def test_a_seek_is_noticed_and_nothing_is_committed_after_it(log: Any) -> None:
 def test_one_that_was_forgotten_comes_back_if_nobody_else_came(log: Any) -> None:
     member = StreamMember(log, WISH)
     member.begin(AT)
-    log.group("features").leave(member._wish.member_id)
+    log.group("features").leave(member._member_id)
     member.commit({0: 4, 1: 0})
     assert positions(log) == [4, 0]
     assert len(log.group("features").describe().members) == 1
@@ -157,7 +157,7 @@ def test_one_that_was_forgotten_comes_back_if_nobody_else_came(log: Any) -> None
 def test_one_that_is_to_share_stops_rather_than_gives_up_a_part(log: Any) -> None:
     member = StreamMember(log, WISH)
     member.begin(AT)
-    log.group("features").join(JoinWish(group="features", topics=("orders",), member_id="guest", wish=CURSOR))
+    log.group("features").join(JoinRequest(group="features", topics=("orders",), member_id="guest", **CURSOR))
     failure = eventually(lambda: member._failure, within=5)
     assert "guest" in str(failure)
     [guest] = [each for each in log.group("features").describe().members if each.member_id == "guest"]

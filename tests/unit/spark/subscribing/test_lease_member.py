@@ -9,7 +9,7 @@ import pytest
 
 import lakelog
 from lakelog.errors import LakelogError, LeaseLost, OutcomeUnknown, Unavailable
-from lakelog.model.group import GroupWish
+from lakelog.model.group import RequestedSettings
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.spark.subscribing.lease_member import LeaseMember
 
@@ -26,7 +26,7 @@ def answered(
     left = deque(replies)
     event: list[list[int]] = []
     with lakelog.connect("memory://") as log:
-        member = LeaseMember(log, "orders", "billing", GroupWish(), 30_000)
+        member = LeaseMember(log, "orders", "billing", RequestedSettings(), 30_000)
 
         def answer(topic: str, owner: str, answers: Sequence[LeaseAnswer]) -> Results:
             event.append([each.partition for each in answers])

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 import lakelog
 from lakelog import Lakelog
-from lakelog.client.group_values import Consumed, ConsumeWish
+from lakelog.client.values import Consumed
 from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.model.group import Order
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.spark.subscribing.executor import halves
 from lakelog.spark.subscribing.handling import ChildEvent, HandlerOutcome, SlotResult
 from lakelog.spark.subscribing.rounds import (
@@ -40,15 +41,15 @@ def log() -> Iterator[Lakelog]:
         yield log
 
 
-def take(log: Lakelog, **wish: Any) -> Consumed:
+def take(log: Lakelog, **options: Any) -> Consumed:
     return log.group(GROUP).consume(
-        ConsumeWish(
+        ConsumeRequest(
             topic="orders",
             group=GROUP,
             owner=OWNER,
             request_id=uuid.uuid4().hex,
             max_messages=1000,
-            wish=SubscriptionOptions(start_from="earliest", **wish).wish(),
+            **asdict(SubscriptionOptions(start_from="earliest", **options).group_settings()),
         )
     )
 
