@@ -22,9 +22,9 @@ import lakelog
 from benchmarks import redis_streams
 from benchmarks.harness import Measured
 from benchmarks.lease_consumers import Consumer, transport_to
-from lakelog.client.group_values import Consumed
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_messages
+from lakelog.client.values import Consumed
 
 CONCURRENCY = 32
 BATCH = 500

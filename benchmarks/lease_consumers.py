@@ -17,13 +17,11 @@ import pyarrow as pa
 from lakelog.batches import decode, with_positions
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client.connecting.urls import servers_of
-from lakelog.client.group_values import Consumed, ConsumeWish
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_messages
+from lakelog.client.values import Consumed
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.ranges import from_ranges
 
 SECONDS = 30.0
@@ -61,18 +59,18 @@ class Consumer:
 
     async def lease(self, done: Consumed | None = None) -> Consumed:
         """Lease messages and ack `done` in the same call, which then does not wait."""
-        wish = ConsumeWish(
+        request = ConsumeRequest(
             topic=self.topic,
             group=self.group,
             owner=self.owner,
             request_id=uuid.uuid4().hex,
             max_messages=self.batch,
-            wait_seconds=self.wait_seconds,
+            wait_ms=int(self.wait_seconds * 1000),
             isolates=True,
             answers=_acks(done),
-            wish=GroupWish(start=Earliest()),
+            start_from="earliest",
         )
-        consumed = await self.transport.groups.consume(wish, SECONDS)
+        consumed = await self.transport.consume(request, SECONDS)
         _raise_refusal(consumed.answered)
         return consumed
 
@@ -82,8 +80,8 @@ class Consumer:
         assert not consumed.leases, "the topic was not empty"
 
     async def ack(self, consumed: Consumed) -> None:
-        answers = _acks(consumed)
-        _raise_refusal(await self.transport.groups.answer(self.topic, self.group, self.owner, answers, SECONDS))
+        request = AnswersRequest(topic=self.topic, group=self.group, owner=self.owner, answers=_acks(consumed))
+        _raise_refusal(await self.transport.answer(request, SECONDS))
 
     async def run(self, look: Look, messages: int) -> None:
         """Consume until exactly this many messages are acked."""

@@ -12,23 +12,22 @@ from lakelog.model.group import Exponential, Order, RetryPolicy
 from prove.history.tables import SampleKind, Tables
 
 MOST = 20
-"""The largest number of counter-examples that a check returns. One is enough to refute the invariant."""
+"""Maximum counter-examples that a check returns. One is enough to refute the invariant."""
 
 
 class CheckScope(Enum):
-    """The rows that a check needs together. A large history is divided by scope and judged part by part."""
+    """The facts that a check needs together. A large history is divided by scope and judged part by part."""
 
     VALUE = "value"
     """All attempts and observations of the same value in a topic: `attempt`, `seen`, and `dead` by `copy_topic` and
     `copy_hash`, because a redrive publishes a value again. A part holds one or many values."""
     IDENTITY = "identity"
-    """All attempts and observations of the same identity in a topic, with any value: `attempt`, `seen`. Rows
-    without an identity (0) are ignored. A part holds one or many identities.
-    """
+    """All attempts and observations of the same identity in a topic, whatever their values: `attempt`, `seen`. Rows
+    without an identity (0) are ignored. A part holds one or many identities."""
     LOG = "log"
-    """One partition: `attempt` (located by its response, or by its value in the final read), `seen`, `read`."""
+    """One partition: `attempt` (placed by its answer, or where the final read has its value), `seen`, `read`."""
     PRODUCER = "producer"
-    """One process: all its `attempt`, located as for a partition, and `read` of all partitions."""
+    """All attempts of one process, placed in the same way: `attempt`; with `read` of all partitions."""
     LEASE = "lease"
     """One group in one partition: `delivery`, `answer`, `call`, `progress`, `dead`, `cut`, and `seen` by FINAL."""
     GROUP = "group"
@@ -36,7 +35,7 @@ class CheckScope(Enum):
     COLD = "cold"
     """One partition's files: `segment`, `seen` by COLD and FINAL, `read`, `cut`."""
     RUN = "run"
-    """The whole run: `sample`, and `attempt` reduced to its times."""
+    """The rest: `sample`, and `attempt` reduced to its times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ class GroupRules:
     retries: RetryPolicy = field(default_factory=Exponential)
     order: Order = Order.KEY
     sticky: bool = True
-    """True if the assignor moves no more partitions than necessary, which all except range and round robin do."""
+    """Whether the assignor moves no more partitions than necessary. All assignors except range and round robin do."""
 
     @property
     def limit(self) -> int:
@@ -81,9 +80,9 @@ class RunInfo:
     names: Mapping[int, str] = field(default_factory=dict)
     """Texts by their `text_id`: topics, groups, owners, processes."""
     rules: Mapping[tuple[int, int], GroupRules] = field(default_factory=dict)
-    """The settings of each group, by topic and group."""
+    """By topic and group."""
     crashed: frozenset[int] = frozenset()
-    """Processes that were killed and not restarted. The name of an owner contains the name of its process."""
+    """Processes that were killed and not restarted. Owners carry the name of their process."""
     faults: tuple[FaultInterval, ...] = ()
     load_ns: tuple[int, int] = (0, 0)
     """Start and end of the load. The last fault ended before `healed_ns`."""
@@ -101,7 +100,7 @@ class RunInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A counter-example: the error, the message, and the calls that show the error, as `<process>-<counter>`."""
+    """A counter-example: the error, the message, and the calls that show it, as `<process>-<counter>`."""
 
     invariant: str
     what: str
@@ -137,8 +136,6 @@ class Invariant:
     check: Callable[[Tables, RunInfo], list[Violation]]
     doubt: Callable[[Tables, RunInfo], str | None] = lambda tables, run: None
     about: Callable[[Tables], int] | None = None
-    """A function that counts the rows of a scope that concern the invariant, if not all do. A run without such rows
-    did not test the invariant.
-    """
+    """Counts the rows of a scope that concern the invariant, if not all do. A run without such rows did not test it."""
     worst: Callable[[Tables, RunInfo], float | None] = lambda tables, run: None
-    """A function that returns the longest time in seconds, for a promise about time."""
+    """For a promise about time: returns the longest time in seconds."""

@@ -18,7 +18,8 @@ from prove.history.tables import OwnerVerb, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class _FinalStates:
-    """The messages that may have reached each state in the last epoch, and those that certainly did."""
+    """For each message from the group's start: whether it may have reached this state in the last epoch, and whether it
+    certainly did."""
 
     offsets: Array
     maybe: dict[str, Array]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Busy(Exception):
-    """The error if everything that could be claimed was taken for too long."""
+    """Everything that could be claimed was taken for too long."""
 
 
 class Claims:

@@ -1,7 +1,5 @@
-"""The schedule of faults, drawn from the seed.
-
-A quarter of the time is quiet, in intervals long enough for progress.
-"""
+"""The schedule of faults, drawn from the seed. A quarter of the time is quiet, in intervals long enough for
+progress."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ DRILL_SECONDS = 33.0
 """At the start of a long enough run, one server is killed every 10 s, without other faults, for L3."""
 DRILLED_FROM = 150.0
 CYCLE_SECONDS = 128.0
-"""The period of the schedule: three quarters with faults, then 32 s without."""
+"""Three quarters with faults, then 32 s without."""
 BUSY = 0.75
 FIRST_SECONDS = 3.0
 LAST_SECONDS = 8.0
-"""The time before a quiet interval in which no fault begins, so that none lasts into it."""
+"""No fault begins so late that it would last into the quiet time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,8 @@ def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) ->
 def in_turn(
     seed: int, acts: Sequence[tuple[str, ...]], *, last: Sequence[tuple[str, ...]] = (), seconds: float
 ) -> list[ScheduledFault]:
-    """Return a schedule of groups of faults, in an order drawn from the seed. The faults of a group begin together."""
+    """Return one group of faults after another, in an order drawn from the seed. The faults of a group begin
+    together."""
     chance = random.Random(seed)
     ordered = [*chance.sample(list(acts), len(acts)), *last]
     each = BUSY * seconds / (len(ordered) + 1)
@@ -62,7 +61,7 @@ def in_turn(
 
 
 def drill_seconds(kinds: Sequence[str], seconds: float) -> float:
-    """Return for how long only servers are killed; 0 if the run is too short."""
+    """Return how long only servers are killed; 0 if there is no time for that."""
     return DRILL_SECONDS if DRILL in kinds and seconds >= DRILLED_FROM else 0.0
 
 

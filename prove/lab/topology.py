@@ -44,7 +44,7 @@ class LabServer:
     """
 
     clock: Path
-    """The file that sets the clock of the server."""
+    """The file that sets its clock."""
 
     def __init__(
         self,
@@ -64,16 +64,13 @@ class LabServer:
 
 
 class Topology:
-    """Starts everything: `with Topology(folder) as topology:`.
-
-    `code` is a folder to import Lakelog from instead of this checkout.
-    """
+    """`with Topology(folder) as topology:`. `code` is a folder to import Lakelog from instead of this checkout."""
 
     clients: ClientProcesses
     workload: Workload
     token: str
     tenant_token: str
-    """The token of a tenant that must see nothing of the main project."""
+    """Token of a tenant who must see nothing of the main project."""
 
     def __init__(
         self,
@@ -93,7 +90,7 @@ class Topology:
         self._count = servers
         self._stack = ExitStack()
         self.recorded: list[str] = []
-        """The histories that the laboratory itself has written."""
+        """Histories that the laboratory itself has written."""
 
     def __enter__(self) -> Topology:
         try:

@@ -1,4 +1,5 @@
-"""Members of a cursor group, which join, read their partitions, commit by generation, leave, or stop responding."""
+"""Members of a cursor group: join, heartbeat, read their partitions, commit by generation, leave, or stop
+responding."""
 
 from __future__ import annotations
 
@@ -6,19 +7,17 @@ from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import JoinAsk
 from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.fetch import FetchLimits
-from lakelog.model.group import GroupKind, GroupWish
-from lakelog.model.membership import Membership
-from lakelog.model.position import AtOffset, Earliest
+from lakelog.model.group import GroupKind
+from lakelog.model.membership import JoinRequest, Membership
+from lakelog.model.position import AtOffset
 from prove.history.tables import CallOutcome, MemberEvent, ReaderKind
 from prove.simulation.clients import SimulatedClient, SimulatedWorld
 from prove.simulation.facts import Row, SimulatedProcess, hashed, outcome_of
 from prove.simulation.network import CallLost
 from prove.simulation.plan import CURSOR_GROUP
 
-_WISH = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
 _SESSION_MS = 2000
 
 
@@ -34,9 +33,9 @@ class SimulatedMember(SimulatedClient):
         self._read: dict[int, int] = {}
         """Next offset to read, by assigned partition."""
         self._readers: dict[int, SimulatedProcess] = {}
-        """The reader's name in the history. Each assignment of a partition gets a new name."""
+        """The reader's name in the history, a new one for each assignment of a partition."""
         self._given_up: list[tuple[int, int]] = []
-        """Lost partitions, with the generation. Commits for them are outdated."""
+        """Partitions that it has lost, with the generation: its commits for them are outdated."""
 
     async def run(self) -> None:
         while not self.world.is_draining:
@@ -67,7 +66,14 @@ class SimulatedMember(SimulatedClient):
         )
 
     async def _join(self) -> bool:
-        ask = JoinAsk(group=CURSOR_GROUP, topics=[self.topic], member_id=self._name, session_ms=_SESSION_MS, wish=_WISH)
+        ask = JoinRequest(
+            group=CURSOR_GROUP,
+            topics=(self.topic,),
+            member_id=self._name,
+            session_ms=_SESSION_MS,
+            kind=GroupKind.CURSOR,
+            start_from="earliest",
+        )
         row = self._row(MemberEvent.JOIN)
         told = await self._ask(row, lambda engine: engine.members.join(self.world.scope, ask))
         if told is None:
@@ -77,7 +83,7 @@ class SimulatedMember(SimulatedClient):
         return True
 
     async def _heartbeat(self) -> bool:
-        """Send a heartbeat. Return whether this is still a member, as far as is known."""
+        """Send a heartbeat and return whether it is still a member, as far as it knows."""
         begun = {"invoked_ns": self.facts.now_ns()}
         name, generation = self._name, self._generation
         try:

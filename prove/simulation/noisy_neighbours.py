@@ -12,12 +12,10 @@ from functools import partial
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased
 from lakelog.errors import LakelogError
-from lakelog.model.group import GroupKind, GroupWish
-from lakelog.model.lease import LeaseAnswer, Verb
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import JournalRow
 from prove.simulation.clients import SimulatedClient, SimulatedWorld
@@ -29,7 +27,6 @@ _TOPIC = f"{CANARY}-orders"
 _GROUPS = (f"{CANARY}-one", f"{CANARY}-two", f"{CANARY}-three")
 _PARTITIONS = 3
 _MESSAGES = 10
-_WISH = GroupWish(kind=GroupKind.LEASE, start=Earliest())
 _UNKNOWN_EVENT = 99
 
 
@@ -101,8 +98,8 @@ class NoisyNeighbour(SimulatedClient):
             await self.rest(0.2)
 
     async def _consume(self, engine: Engine) -> ConsumeResult:
-        ask = ConsumeAsk(
-            topic=_TOPIC, group=self._group, owner=self.process.name, lease_ms=1000, wait_seconds=0.5, wish=_WISH
+        ask = ConsumeRequest(
+            topic=_TOPIC, group=self._group, owner=self.process.name, lease_ms=1000, wait_ms=500, start_from="earliest"
         )
         return await engine.leases.consume(self._scope, ask)
 

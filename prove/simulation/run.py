@@ -34,12 +34,12 @@ from prove.simulation.workers import SimulatedWorker
 
 DRAIN_SECONDS = 120.0
 LATEST_SECONDS = 2.0
-"""The time after which calls that were in transit when the faults ended have arrived."""
+"""Calls that were in transit to the database when the faults ended have arrived by then."""
 SETTLED_SECONDS = 0.5
 BESIDE_SECONDS = 15.0
 """Maximum time for a group to finish all other partitions while one of them cannot be read."""
 _ENDING = ("producer", "operator")
-"""The roles whose clients end by themselves."""
+"""Roles that end by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)

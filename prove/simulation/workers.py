@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased
 from lakelog.errors import LakelogError, SegmentDamaged, UnsupportedFormat
-from lakelog.model.group import GroupKind, GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from prove.history.tables import CallOutcome, OwnerVerb, ReaderKind, SampleKind
 from prove.simulation.clients import SimulatedClient, SimulatedWorld
 from prove.simulation.facts import Row, hashed, outcome_of
 from prove.simulation.network import CallLost
-from prove.simulation.plan import CANARY, LEASE_GROUP, SimulationPlan
+from prove.simulation.plan import CANARY, LEASE_GROUP
 
 _RECORDED = {
     Verb.ACK: OwnerVerb.ACK,
@@ -32,10 +29,6 @@ _RECORDED = {
 
 _BESIDE_MS = 1000
 """Maximum duration of a call while only another group has a fault."""
-
-
-def wish_of(plan: SimulationPlan) -> GroupWish:
-    return GroupWish(kind=GroupKind.LEASE, order=plan.order, retries=plan.retries, start=Earliest())
 
 
 class SimulatedWorker(SimulatedClient):
@@ -69,40 +62,38 @@ class SimulatedWorker(SimulatedClient):
     async def _consume(self) -> ConsumeResult | None:
         world, plan = self.world, self.world.plan
         self._asked += 1
-        ask = ConsumeAsk(
+        ask = ConsumeRequest(
             topic=self.topic,
             group=LEASE_GROUP,
             owner=self.process.name,
             max_messages=100 if world.is_draining else self.chance.choice((1, 2, 4, 10)),
             lease_ms=plan.lease_ms,
-            wait_seconds=5.0 if world.is_draining else self.chance.choice((0.0, 1.0, 2.0, 4.0)),
+            wait_ms=5000 if world.is_draining else self.chance.choice((0, 1000, 2000, 4000)),
             request_id=f"{self.process.name}-{self._asked}" if self.chance.random() < 0.8 else None,
-            wish=wish_of(plan),
+            order=plan.order,
+            retries=plan.retries,
+            start_from="earliest",
         )
-        for _ in range(3):
-            found = await self._consume_once(ask)
+        for attempt in range(3):
+            found = await self._consume_once(ask, repeat=attempt > 0)
             if plan.forgets and found is not None and self._forgets(found, ask):
                 return await self._ask_again(found, ask)
             if found is not None or ask.request_id is None or self.chance.random() < 0.3:
                 return found
-            ask = replace(ask, repeat=True)
         return None
 
-    def _forgets(self, found: ConsumeResult, ask: ConsumeAsk) -> bool:
-        """Return whether to act as if that response had been lost.
-
-        Return False if a seek or a cut may end a lease early.
-        """
+    def _forgets(self, found: ConsumeResult, ask: ConsumeRequest) -> bool:
+        """Return whether to act as if that response had been lost. Not if a seek or a cut may end a lease early."""
         plan = self.world.plan
         if not found.leases or ask.request_id is None or plan.seeks or plan.max_count is not None:
             return False
         return self.chance.random() < plan.forgets
 
-    async def _ask_again(self, first: ConsumeResult, ask: ConsumeAsk) -> ConsumeResult | None:
+    async def _ask_again(self, first: ConsumeResult, ask: ConsumeRequest) -> ConsumeResult | None:
         """Repeat a consume, and record how much of the first response came back (L8)."""
         await self.rest(0.1)
         in_reach = self.facts.is_in_reach()
-        again = await self._consume_once(replace(ask, repeat=True))
+        again = await self._consume_once(ask, repeat=True)
         if again is None or not (in_reach and self.facts.is_in_reach()):
             # A cell that does not respond does not keep a repeat from the leases of other cells.
             return again
@@ -121,13 +112,14 @@ class SimulatedWorker(SimulatedClient):
         )
         return again
 
-    async def _consume_once(self, ask: ConsumeAsk) -> ConsumeResult | None:
+    async def _consume_once(self, ask: ConsumeRequest, *, repeat: bool) -> ConsumeResult | None:
         facts, world = self.facts, self.world
-        request = partial(self._consuming, ask)
-        begun = world.loop.time() + ask.wait_seconds
+        request = partial(self._consuming, ask, repeat)
+        seconds = ask.wait_ms / 1000
+        begun = world.loop.time() + seconds
         row = self._call_row()
         try:
-            consumed: ConsumeResult = await self.call(request, seconds=ask.wait_seconds + 3, again=self._consumed_again)
+            consumed: ConsumeResult = await self.call(request, seconds=seconds + 3, again=self._consumed_again)
         except (CallLost, LakelogError) as error:
             facts.complete(row, outcome_of(error))
             facts.say(f"{self.process.name} consumed: {error!r}")
@@ -140,8 +132,8 @@ class SimulatedWorker(SimulatedClient):
             self._note(lease, row, ask, together)
         return consumed
 
-    async def _consuming(self, ask: ConsumeAsk, engine: Engine) -> ConsumeResult:
-        return await engine.leases.consume(self.world.scope, ask)
+    async def _consuming(self, ask: ConsumeRequest, repeat: bool, engine: Engine) -> ConsumeResult:
+        return await engine.leases.consume(self.world.scope, ask, repeat=repeat)
 
     def _call_row(self) -> Row:
         return self.facts.invoke(
@@ -157,7 +149,7 @@ class SimulatedWorker(SimulatedClient):
         """Record that the network repeats the call: the leases of the repeat are unknown."""
         self._call_row()
 
-    def _note(self, lease: Leased, call: Row, ask: ConsumeAsk, together: int) -> None:
+    def _note(self, lease: Leased, call: Row, ask: ConsumeRequest, together: int) -> None:
         facts = self.facts
         shared = {name: call[name] for name in ("process", "counter", "outcome", "invoked_ns", "completed_ns")}
         walls = {name: call[name] for name in ("invoked_wall_ms", "completed_wall_ms")}
@@ -199,7 +191,7 @@ class SimulatedWorker(SimulatedClient):
     # Answering ----------------------------------------------------------------------------------------------------
 
     async def _work(self, lease: Leased) -> None:
-        """Answer the messages of a lease, in one or several calls, or not at all."""
+        """Answer for each of its messages, in some calls, or not at all."""
         chance = self.chance
         if self.world.is_draining:
             await self._answer_with_retries([_answer(Verb.ACK, lease, lease.offsets)])
@@ -233,39 +225,40 @@ class SimulatedWorker(SimulatedClient):
         return _answer(Verb.FAIL if way < 0.96 else Verb.DISCARD, lease, offsets)
 
     async def _answer_with_retries(self, answers: Sequence[LeaseAnswer], owner: str | None = None) -> None:
-        """Send answers. Usually repeat them if there was no response."""
+        """Send answers, and mostly repeat them if there was no response."""
         ask = self._next_ask(answers) if owner is None and self.chance.random() < 0.4 else None
         owner = owner or self.process.name
-        for _ in range(4):
-            told = await self._answer_once(answers, owner, ask)
-            ask = ask and replace(ask, repeat=True)
+        for attempt in range(4):
+            told = await self._answer_once(answers, owner, ask, repeat=attempt > 0)
             self._old += [(answer, owner) for answer in answers]
             if CallOutcome.INFO not in told or self.chance.random() < 0.3:
                 return
             await self.rest(0.2)
 
-    def _next_ask(self, answers: Sequence[LeaseAnswer]) -> ConsumeAsk:
+    def _next_ask(self, answers: Sequence[LeaseAnswer]) -> ConsumeRequest:
         """Return a consume that carries answers."""
         self._asked += 1
-        return ConsumeAsk(
+        return ConsumeRequest(
             topic=self.topic,
             group=LEASE_GROUP,
             owner=self.process.name,
             max_messages=self.chance.choice((1, 2, 4)),
             lease_ms=self.world.plan.lease_ms,
             request_id=f"{self.process.name}-{self._asked}",
-            answers=answers,
-            wish=wish_of(self.world.plan),
+            answers=tuple(answers),
+            order=self.world.plan.order,
+            retries=self.world.plan.retries,
+            start_from="earliest",
         )
 
     async def _answer_once(
-        self, answers: Sequence[LeaseAnswer], owner: str, ask: ConsumeAsk | None = None
+        self, answers: Sequence[LeaseAnswer], owner: str, ask: ConsumeRequest | None = None, *, repeat: bool = False
     ) -> list[CallOutcome]:
         rows = [self._answer_rows(answer, owner) for answer in answers]
         if self.world.before_ack is not None and answers[0].verb is Verb.ACK and self.server.node is not None:
             self.world.before_ack(self.server.node.name)
         call = self._call_row() if ask is not None else None
-        request = partial(self._request, answers, owner) if ask is None else partial(self._consuming, ask)
+        request = partial(self._request, answers, owner) if ask is None else partial(self._consuming, ask, repeat)
         has_come_again = False
 
         def again() -> None:
@@ -297,7 +290,9 @@ class SimulatedWorker(SimulatedClient):
             self.facts.say(f"{owner} said {said}")
         return [CallOutcome(those[0]["outcome"]) for those in rows]
 
-    def _record_leases(self, ask: ConsumeAsk, call: Row, consumed: ConsumeResult) -> Sequence[Answered | LakelogError]:
+    def _record_leases(
+        self, ask: ConsumeRequest, call: Row, consumed: ConsumeResult
+    ) -> Sequence[Answered | LakelogError]:
         """Record the leases that came with the outcomes of answers, to be worked on next. Return the outcomes."""
         self.facts.complete(call, CallOutcome.OK if consumed.refusal is None else outcome_of(consumed.refusal))
         together = sum(len(lease.offsets) for lease in consumed.leases)
@@ -308,11 +303,8 @@ class SimulatedWorker(SimulatedClient):
         return consumed.answered
 
     def _note_beside(self, begun: float, replies: Sequence[Answered | BaseException]) -> None:
-        """Record a call beside a neighbour with faults.
-
-        The row has its duration while there are no other faults, whether it failed for the neighbour's reasons (L9),
-        and whether it mentioned the neighbour (S24).
-        """
+        """Record a call beside a neighbour with faults: its duration while there are no other faults, whether it failed
+        for the neighbour's reasons (L9), and whether it mentioned the neighbour (S24)."""
         facts, world = self.facts, self.world
         shared = {"process": self.process.id, "at_ns": facts.now_ns()}
         refusals = [each for each in replies if isinstance(each, LakelogError)]
@@ -327,10 +319,8 @@ class SimulatedWorker(SimulatedClient):
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
 
     def _record_repeated_answers(self, rows: list[list[Row]]) -> None:
-        """Record that a repeated answer may have taken effect, although it was refused.
-
-        A repeated extend extends again, and the worker never learns the later end.
-        """
+        """Record that a repeated answer may have taken effect, although it was refused. A repeated extend extends
+        again, and the worker never learns the later end."""
         for said in rows:
             for row in said:
                 if row["outcome"] == CallOutcome.FAIL or row["verb"] == _RECORDED[Verb.EXTEND]:

@@ -19,8 +19,7 @@ FOLDERS = ("src", "prove", "docs", "README.md")
 GENERATED = "docs/reference/python.md"
 """A page of docstrings, which are drawn where they are written."""
 KINDS = ("docstring", "message", "paragraph")
-_END = re.compile(r"(?<=[.!?])(?!\*\*)[\"')\]*]*\s+(?=[A-Z`\[*\"])")
-"""The end of a sentence. A bold lead-in such as `**Limits.**` belongs to the sentence after it."""
+_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z`\[*\"])")
 
 
 def candidates(texts: Iterable[Text]) -> Iterator[Text]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import lakelog
-from lakelog.client.group_values import JoinWish
 from lakelog.errors import PositionRefused, UnknownMember
-from lakelog.model.group import GroupKind, GroupWish
-from lakelog.model.position import Earliest
+from lakelog.model.group import GroupKind
+from lakelog.model.membership import JoinRequest
 from lakelog.model.seek import GroupPosition
 
-CURSOR = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
+CURSOR: dict[str, Any] = {"kind": GroupKind.CURSOR, "start_from": "earliest"}
 
 
 async def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_before(url: str) -> None:
@@ -19,7 +20,7 @@ async def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_befor
         orders, group = log.topic("orders"), log.group("features")
         await orders.create(2)
         await orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
-        joined = await group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
+        joined = await group.join(JoinRequest(group="features", topics=("orders",), member_id="one", **CURSOR))
         assert {topic: list(some) for topic, some in joined.assigned.items()} == {"orders": [0, 1]}
         assert await group.positions("orders") == {
             0: GroupPosition(0, 0, 0),
@@ -47,15 +48,14 @@ async def test_s17_a_replacing_member_is_the_only_one_and_names_its_client(url: 
     async with lakelog.connect_async(url) as log:
         group = log.group("features")
         await log.topic("orders").create(2)
-        one = await group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
-        wish = JoinWish(
+        one = await group.join(JoinRequest(group="features", topics=("orders",), member_id="one", **CURSOR))
+        wish = JoinRequest(
             group="features",
             topics=("orders",),
             member_id="two",
-            client_host="host-7",
             client="spark",
-            replace=True,
-            wish=CURSOR,
+            replaces=True,
+            **CURSOR,
         )
         two = await group.join(wish)
         assert two.generation > one.generation

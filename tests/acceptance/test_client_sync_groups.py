@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
 import lakelog
-from lakelog.client.group_values import ConsumeWish, JoinWish
 from lakelog.errors import InvalidRequest, OffsetOutOfRange
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import MAX_DELAY_MS, Answered, LeaseAnswer, Verb
-from lakelog.model.position import Earliest
+from lakelog.model.lease import MAX_DELAY_MS, Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest
 from lakelog.model.progress import GroupPage, GroupQuery
 from lakelog.model.seek import Skipped
 
-WISH = GroupWish(start=Earliest())
+WISH: dict[str, Any] = {"start_from": "earliest"}
 
 
 def test_groups_are_listed_with_how_far_they_are_in_one_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,8 +25,8 @@ def test_groups_are_listed_with_how_far_they_are_in_one_call(url: str, monkeypat
         assert log.groups() == []
         orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
         billing, email = log.group("billing"), log.group("email")
-        billing.join(JoinWish(group="billing", topics=("orders",), member_id="one", wish=WISH))
-        wish = ConsumeWish(topic="orders", group="email", owner="ann", request_id="r", max_messages=100, wish=WISH)
+        billing.join(JoinRequest(group="billing", topics=("orders",), member_id="one", **WISH))
+        wish = ConsumeRequest(topic="orders", group="email", owner="ann", request_id="r", max_messages=100, **WISH)
         leases = (email.consume(wish)).leases
         answers = [
             LeaseAnswer(
@@ -62,7 +62,7 @@ def test_a_skip_leaves_leases_and_counts_the_rest_as_cut(url: str) -> None:
         orders, billing = log.topic("orders"), log.group("billing")
         orders.create(1)
         orders.publish_many([{"n": n} for n in range(10)])
-        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, wish=WISH)
+        wish = ConsumeRequest(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, **WISH)
         (lease,) = (billing.consume(wish)).leases
         planned = orders.skip("billing", partition=0, offset=8, dry_run=True)
         assert planned == Skipped(dry_run=True, partition=0, offset=8, messages=6, leased=2)
@@ -78,7 +78,7 @@ def test_a_skip_leaves_leases_and_counts_the_rest_as_cut(url: str) -> None:
 def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with lakelog.connect(url) as log:
         log.topic("orders").create(1)
-        log.group("billing").join(JoinWish(group="billing", topics=("orders",), member_id="one", wish=WISH))
+        log.group("billing").join(JoinRequest(group="billing", topics=("orders",), member_id="one", **WISH))
         transport = type(log._calls.transport)
         call, calls = transport.call, list[str | None]()
 
@@ -97,7 +97,7 @@ def test_a_nack_may_delay_a_message_for_one_week_and_no_longer(url: str) -> None
         orders, billing = log.topic("orders"), log.group("billing")
         orders.create(1)
         orders.publish({"n": 1})
-        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", wish=WISH)
+        wish = ConsumeRequest(topic="orders", group="billing", owner="ann", request_id="r", **WISH)
         (lease,) = (billing.consume(wish)).leases
         nack = LeaseAnswer(verb=Verb.NACK, partition=0, token=lease.token, offsets=(0,), delay_ms=MAX_DELAY_MS + 1)
         with pytest.raises(InvalidRequest, match="delay_ms"):
@@ -111,7 +111,7 @@ def test_a_character_that_postgresql_cannot_store_is_left_out_of_a_reason(url: s
         orders, billing = log.topic("orders"), log.group("billing")
         orders.create(1)
         orders.publish({"n": 1})
-        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", wish=WISH)
+        wish = ConsumeRequest(topic="orders", group="billing", owner="ann", request_id="r", **WISH)
         (lease,) = (billing.consume(wish)).leases
         fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=lease.token, offsets=(0,), reason="a\0b" + "é" * 4096)
         (answered,) = billing.answer("orders", "ann", [fail])
@@ -125,7 +125,7 @@ def test_progress_lists_the_open_leases(url: str) -> None:
         orders, billing = log.topic("orders"), log.group("billing")
         orders.create(1)
         orders.publish_many([{"n": n} for n in range(3)])
-        wish = ConsumeWish(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, wish=WISH)
+        wish = ConsumeRequest(topic="orders", group="billing", owner="ann", request_id="r", max_messages=2, **WISH)
         billing.consume(wish)
         (progress,) = billing.progress()
         (lease,) = progress.leases

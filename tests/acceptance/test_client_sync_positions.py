@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import lakelog
-from lakelog.client.group_values import JoinWish
 from lakelog.errors import PositionRefused, UnknownMember
-from lakelog.model.group import GroupKind, GroupWish
-from lakelog.model.position import Earliest
+from lakelog.model.group import GroupKind
+from lakelog.model.membership import JoinRequest
 from lakelog.model.seek import GroupPosition
 
-CURSOR = GroupWish(kind=GroupKind.CURSOR, start=Earliest())
+CURSOR: dict[str, Any] = {"kind": GroupKind.CURSOR, "start_from": "earliest"}
 
 
 def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_before(url: str) -> None:
@@ -20,7 +21,7 @@ def test_a_member_commits_positions_and_a_seek_refuses_what_was_read_before(url:
         orders, group = log.topic("orders"), log.group("features")
         orders.create(2)
         orders.publish_many([lakelog.Outgoing({"n": n}, partition=n % 2) for n in range(10)])
-        joined = group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
+        joined = group.join(JoinRequest(group="features", topics=("orders",), member_id="one", **CURSOR))
         assert {topic: list(some) for topic, some in joined.assigned.items()} == {"orders": [0, 1]}
         assert group.positions("orders") == {
             0: GroupPosition(0, 0, 0),
@@ -48,15 +49,14 @@ def test_s17_a_replacing_member_is_the_only_one_and_names_its_client(url: str) -
     with lakelog.connect(url) as log:
         group = log.group("features")
         log.topic("orders").create(2)
-        one = group.join(JoinWish(group="features", topics=("orders",), member_id="one", wish=CURSOR))
-        wish = JoinWish(
+        one = group.join(JoinRequest(group="features", topics=("orders",), member_id="one", **CURSOR))
+        wish = JoinRequest(
             group="features",
             topics=("orders",),
             member_id="two",
-            client_host="host-7",
             client="spark",
-            replace=True,
-            wish=CURSOR,
+            replaces=True,
+            **CURSOR,
         )
         two = group.join(wish)
         assert two.generation > one.generation

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from lakelog.engine.leasing.consuming import ConsumeAsk, ConsumeResult, Leased
+from lakelog.engine.leasing.consuming import ConsumeResult, Leased
 from lakelog.errors import GroupKindDiffers, LakelogError, LeaseLost, NotOwner, TopicNotFound
-from lakelog.model.group import Exponential, Fixed, GroupKind, GroupWish, Order
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.group import Exponential, Fixed, GroupKind, Order
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest, Latest
+from lakelog.model.position import Earliest
 from lakelog.model.topic import Retention
 from tests.acceptance.engines import Log, Server
 
-FROM_START = GroupWish(start=Earliest(), retries=Fixed(max=2, seconds=0))
+FROM_START: dict[str, Any] = {"start_from": "earliest", "retries": Fixed(max=2, seconds=0)}
 
 
-def ask(owner: str = "w1", wish: GroupWish = FROM_START, **options: object) -> ConsumeAsk:
+def ask(owner: str = "w1", settings: dict[str, Any] = FROM_START, **options: object) -> ConsumeRequest:
     known: dict[str, object] = {"max_messages": 100, "lease_ms": 30_000}
-    return ConsumeAsk(topic="orders", group="billing", owner=owner, wish=wish, **{**known, **options})  # type: ignore[arg-type]
+    return ConsumeRequest(topic="orders", group="billing", owner=owner, **settings, **{**known, **options})  # type: ignore[arg-type]
 
 
 def said(verb: Verb, lease: Leased, offsets: Iterable[int] | None = None, **more: object) -> LeaseAnswer:
@@ -79,9 +79,7 @@ async def test_two_servers_deliver_each_message_once(log: Log) -> None:
     async with log.servers(2) as servers:
         await servers[0].create(partitions=2)
         await servers[0].publish(*keyed(300, keys=50))
-        found = await asyncio.gather(
-            *(drain(servers[n % 2], f"w{n}", max_messages=5, wait_seconds=0.3) for n in range(8))
-        )
+        found = await asyncio.gather(*(drain(servers[n % 2], f"w{n}", max_messages=5, wait_ms=300) for n in range(8)))
         everything = [place for each in found for place in each]
         assert len(everything) == len(set(everything)) == 300
 
@@ -90,7 +88,7 @@ async def test_a_waiting_consumer_is_woken_by_a_publish_at_another_server(log: L
     async with log.servers(2) as (one, two):
         await one.create()
         assert (await consume(one)).leases == []
-        waiting = asyncio.create_task(consume(one, wait_seconds=10))
+        waiting = asyncio.create_task(consume(one, wait_ms=10000))
         await asyncio.sleep(0.2)
         began = time.monotonic()
         await two.publish(Message(value=b"x"))
@@ -105,7 +103,7 @@ async def test_first_ask_is_first_served(log: Log) -> None:
         await consume(server)
         asks = []
         for number in range(3):
-            asks.append(asyncio.create_task(consume(server, f"w{number}", max_messages=1, wait_seconds=10)))
+            asks.append(asyncio.create_task(consume(server, f"w{number}", max_messages=1, wait_ms=10000)))
             await asyncio.sleep(0.05)
         for number in range(3):
             await server.publish(Message(value=b"%d" % number))
@@ -129,7 +127,7 @@ async def test_a_nacked_message_blocks_its_key_until_it_is_delivered_again(log: 
         (lost,) = await tell(server, "w1", said(Verb.ACK, lease, [2]))
         assert isinstance(lost, LeaseLost)
         await tell(server, "w1", said(Verb.ACK, lease, [1, 3, 5]))
-        (again,) = (await consume(server, "w2", wait_seconds=5)).leases
+        (again,) = (await consume(server, "w2", wait_ms=5000)).leases
         assert time.monotonic() - began >= 1.5
         assert list(again.offsets) == [0] and again.deliveries == {0: 2} and again.failures == {0: 1}
         await tell(server, "w2", said(Verb.ACK, again))
@@ -143,7 +141,7 @@ async def test_a_message_that_fails_too_often_is_a_dead_letter_once(log: Log) ->
         await server.create()
         await server.publish(Message(value=b"bad", key=b"k", headers={"h": "1"}), Message(value=b"good", key=b"k"))
         for failures in range(3):
-            lease = (await consume(server, max_messages=1, wait_seconds=5)).leases[0]
+            lease = (await consume(server, max_messages=1, wait_ms=5000)).leases[0]
             assert list(lease.offsets) == [0] and lease.failures.get(0, 0) == failures
             (answer,) = await tell(server, "w1", said(Verb.NACK, lease, reason="no currency"))
             assert isinstance(answer, Answered) and list(answer.dead) == ([0] if failures == 2 else [])
@@ -188,7 +186,7 @@ async def test_another_owner_or_an_old_lease_is_refused_and_changes_nothing(log:
         for verb in (Verb.ACK, Verb.NACK, Verb.EXTEND, Verb.DISCARD, Verb.RELEASE, Verb.FAIL):
             (refused,) = await tell(two, "w2", said(verb, lease))
             assert isinstance(refused, NotOwner), verb
-        (next_one,) = (await consume(two, "w2", wait_seconds=5, isolates=True)).leases
+        (next_one,) = (await consume(two, "w2", wait_ms=5000, isolates=True)).leases
         assert next_one.suspect and next_one.token > lease.token
         before = await one.engine.groups.lag(one.scope, "billing")
         for verb in (Verb.ACK, Verb.NACK, Verb.EXTEND, Verb.DISCARD):
@@ -209,7 +207,7 @@ async def test_messages_of_a_lost_owner_are_delivered_again_after_the_lease(log:
         began = time.monotonic()
         found: set[int] = set()
         while len(found) < 3:
-            got = await consume(server, "w2", wait_seconds=5)
+            got = await consume(server, "w2", wait_ms=5000)
             for again in got.leases:
                 assert again.suspect and len(again.offsets) == 1
                 await tell(server, "w2", said(Verb.ACK, again))
@@ -222,12 +220,12 @@ async def test_a_cancelled_call_holds_nothing(log: Log) -> None:
     async with log.server() as server:
         await server.create()
         await consume(server)
-        waiting = asyncio.create_task(consume(server, wait_seconds=10))
+        waiting = asyncio.create_task(consume(server, wait_ms=10000))
         await asyncio.sleep(0.1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await server.publish(*keyed(2))
-        (lease,) = (await consume(server, "w2", wait_seconds=2)).leases
+        (lease,) = (await consume(server, "w2", wait_ms=2000)).leases
         assert list(lease.offsets) == [0, 1] and lease.deliveries == {}
 
 
@@ -235,13 +233,13 @@ async def test_order_none_ignores_keys_and_order_partition_has_one_owner(log: Lo
     async with log.server() as server:
         await server.create()
         await server.publish(*keyed(4, keys=1))
-        free = ask("w1", replace(FROM_START, order=Order.NONE), max_messages=1)
-        first = await server.engine.leases.consume(server.scope, replace(free, group="free"))
-        second = await server.engine.leases.consume(server.scope, replace(free, group="free", owner="w2"))
+        free = ask("w1", {**FROM_START, "order": Order.NONE}, max_messages=1)
+        first = await server.engine.leases.consume(server.scope, structs.replace(free, group="free"))
+        second = await server.engine.leases.consume(server.scope, structs.replace(free, group="free", owner="w2"))
         assert (list(first.leases[0].offsets), list(second.leases[0].offsets)) == ([0], [1])
-        strict = ask("w1", replace(FROM_START, order=Order.PARTITION), max_messages=1)
-        first = await server.engine.leases.consume(server.scope, replace(strict, group="strict"))
-        second = await server.engine.leases.consume(server.scope, replace(strict, group="strict", owner="w2"))
+        strict = ask("w1", {**FROM_START, "order": Order.PARTITION}, max_messages=1)
+        first = await server.engine.leases.consume(server.scope, structs.replace(strict, group="strict"))
+        second = await server.engine.leases.consume(server.scope, structs.replace(strict, group="strict", owner="w2"))
         assert list(first.leases[0].offsets) == [0] and second.leases == []
 
 
@@ -252,7 +250,7 @@ async def test_the_filter_and_expiry_count_as_finished(log: Log) -> None:
         messages = [Message(value=b"1", headers={"to": "a"}), Message(value=b"2", headers={"to": "b"})]
         messages += [Message(value=b"3", headers={"to": "a"}, expires_at=datetime(2020, 1, 1, tzinfo=UTC))]
         await server.publish(*messages, Message(value=b"4", headers={"to": "a"}))
-        found = await drain(server, wish=replace(FROM_START, filter="headers.to = 'a'"))
+        found = await drain(server, settings={**FROM_START, "filter": "headers.to = 'a'"})
         assert found == [(0, 0), (0, 3)]
         (progress,) = await server.engine.groups.lag(server.scope, "billing")
         assert (progress.acked, progress.filtered, progress.expired, progress.lag) == (2, 1, 1, 0)
@@ -263,18 +261,18 @@ async def test_a_filter_may_ask_for_the_partition(log: Log) -> None:
     async with log.server() as server:
         await server.create(partitions=2)
         await server.publish(*(Message(value=b"x", partition=number % 2) for number in range(4)))
-        assert await drain(server, wish=replace(FROM_START, filter="partition = 1")) == [(1, 0), (1, 1)]
+        assert await drain(server, settings={**FROM_START, "filter": "partition = 1"}) == [(1, 0), (1, 1)]
 
 
 async def test_a_group_starts_at_the_latest_by_default_and_new_partitions_at_their_beginning(log: Log) -> None:
     async with log.server() as server:
         await server.create()
         await server.publish(Message(value=b"old"))
-        latest = GroupWish(start=Latest())
-        assert (await consume(server, wish=latest)).leases == []
+        latest: dict[str, Any] = {"start_from": "latest"}
+        assert (await consume(server, settings=latest)).leases == []
         await server.engine.topics.alter(server.scope, "orders", partitions=2)
         await server.publish(Message(value=b"new", partition=1), Message(value=b"new", partition=0))
-        assert sorted(await drain(server, wish=latest, wait_seconds=1)) == [(0, 1), (1, 0)]
+        assert sorted(await drain(server, settings=latest, wait_ms=1000)) == [(0, 1), (1, 0)]
 
 
 async def test_messages_that_a_purge_removes_are_counted_as_cut(log: Log) -> None:
@@ -286,7 +284,7 @@ async def test_messages_that_a_purge_removes_are_counted_as_cut(log: Log) -> Non
         await server.engine.topics.purge(server.scope, "orders")
         await server.publish(Message(value=b"new"))
         await tell(server, "w1", said(Verb.ACK, lease))
-        assert await drain(server, wait_seconds=1) == [(0, 10)]
+        assert await drain(server, wait_ms=1000) == [(0, 10)]
         (progress,) = await server.engine.groups.lag(server.scope, "billing")
         assert (progress.acked, progress.cut, progress.lag) == (3, 8, 0)
 
@@ -299,12 +297,12 @@ async def test_a_seek_closes_leases_and_delivers_again(log: Log) -> None:
         first = await drain(one, max_messages=4)
         assert len(first) == 20
         await one.publish(*keyed(2))
-        got = await consume(one, wait_seconds=1)
+        got = await consume(one, wait_ms=1000)
         await two.engine.groups.seek(two.scope, "billing", "orders", Earliest())
         for lease in got.leases:
             (late,) = await tell(one, "w1", said(Verb.ACK, lease))
             assert isinstance(late, LeaseLost)
-        again = await drain(one, max_messages=4, wait_seconds=1)
+        again = await drain(one, max_messages=4, wait_ms=1000)
         assert len(again) == len(set(again)) == 22
 
 
@@ -319,7 +317,7 @@ async def test_a_paused_group_gets_nothing_until_it_is_resumed(log: Log) -> None
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         await one.publish(*keyed(1))
-        waiting = asyncio.create_task(consume(one, wait_seconds=10))
+        waiting = asyncio.create_task(consume(one, wait_ms=10000))
         done, _ = await asyncio.wait([waiting], timeout=1.5)
         assert not done
         await two.engine.groups.resume(two.scope, "billing")
@@ -345,9 +343,7 @@ async def test_a_recreated_topic_starts_at_the_beginning_for_its_group(log: Log)
 async def test_a_cursor_group_cannot_be_leased_from(log: Log) -> None:
     async with log.server() as server:
         await server.create()
-        await server.engine.group_directory.resolve(
-            server.scope, "billing", GroupWish(kind=GroupKind.CURSOR), create=True
-        )
+        await server.engine.group_directory.resolve(server.scope, "billing", kind=GroupKind.CURSOR, create=True)
         with pytest.raises(GroupKindDiffers):
             await consume(server)
 
@@ -357,11 +353,11 @@ async def test_the_journal_is_complete_after_a_thousand_commits(log: Log) -> Non
     async with log.servers(2) as (one, two):
         await one.create()
         await one.publish(*keyed(700, keys=700))
-        wish = replace(FROM_START, retries=Exponential())
+        settings = {**FROM_START, "retries": Exponential()}
         for _ in range(300):
-            (lease,) = (await consume(one, max_messages=1, wish=wish)).leases
+            (lease,) = (await consume(one, max_messages=1, settings=settings)).leases
             await tell(one, "w1", said(Verb.ACK, lease))
         (progress,) = await two.engine.groups.lag(two.scope, "billing")
         assert (progress.committed, progress.acked) == (300, 300)
-        (lease,) = (await consume(two, max_messages=2, wish=wish)).leases
+        (lease,) = (await consume(two, max_messages=2, settings=settings)).leases
         assert list(lease.offsets) == [300, 301]

@@ -11,10 +11,8 @@ import pytest
 
 import lakelog
 from lakelog import Lakelog
-from lakelog.client.group_values import ConsumeWish
-from lakelog.client.worker.options import SubscriptionOptions
 from lakelog.errors import InvalidRequest
-from lakelog.model.lease import LeaseAnswer, Verb
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.spark import dead_letters, redrive
 from lakelog.spark.repair.repairing import RedriveSummary
 from tests.acceptance.client_kit import ThreadServer
@@ -49,13 +47,13 @@ def take(log: Lakelog, name: str) -> list[tuple[Any, tuple[int, ...]]]:
     """Return the leases of all messages: the lease of each partition, and its offsets."""
     found: list[tuple[Any, tuple[int, ...]]] = []
     while True:
-        wish = ConsumeWish(
+        wish = ConsumeRequest(
             topic=name,
             group=GROUP,
             owner="w1",
             request_id=uuid.uuid4().hex,
             max_messages=1000,
-            wish=SubscriptionOptions(start_from="earliest").wish(),
+            start_from="earliest",
         )
         leases = log.group(GROUP).consume(wish).leases
         if not leases:

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 import lakelog
-from lakelog.client.group_values import Consumed, ConsumeWish
+from lakelog.client.values import Consumed
+from lakelog.model.lease import ConsumeRequest
 from tests.acceptance.client_kit import ThreadServer
 from tests.acceptance.worker_program import LEASE, SECONDS
 from tests.kit.process import Command, Process
@@ -69,8 +70,8 @@ class Scene:
 
     def taken_over(self, seconds: float) -> Consumed:
         """Return what another owner receives within the time."""
-        wish = ConsumeWish(
-            topic="work", group="group", owner="other", request_id="r", wait_seconds=seconds, isolates=True
+        wish = ConsumeRequest(
+            topic="work", group="group", owner="other", request_id="r", wait_ms=int(seconds * 1000), isolates=True
         )
         return self.log.group("group").consume(wish)
 

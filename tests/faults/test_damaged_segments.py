@@ -18,10 +18,8 @@ from typer.testing import CliRunner
 
 import lakelog
 from lakelog.cli.app import app
-from lakelog.client.group_values import ConsumeWish
 from lakelog.errors import SegmentDamaged
-from lakelog.model.group import GroupWish
-from lakelog.model.position import Earliest
+from lakelog.model.lease import ConsumeRequest
 from lakelog.model.segment import Segment
 from lakelog.storage.postgres import open_store
 from tests.kit.cold import tier_by_hand
@@ -144,7 +142,7 @@ def test_L9_a_consumer_of_damaged_partitions_alone_gets_the_way_past_them(fleet:
         for segment in tiered(fleet, log):
             (tmp_path / "objects" / segment.path).unlink()
         with pytest.raises(SegmentDamaged) as refused:
-            wish = ConsumeWish(topic=TOPIC, group=GROUP, owner="ann", request_id="r1", wish=GroupWish(start=Earliest()))
+            wish = ConsumeRequest(topic=TOPIC, group=GROUP, owner="ann", request_id="r1", start_from="earliest")
             log.group(GROUP).consume(wish)
         assert "`lakelog groups skip billing orders --partition" in refused.value.detail
         assert "parquet" not in str(refused.value.subject) + refused.value.detail

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
 from prove.history.lease_lines import OwnerAnswer
@@ -44,8 +41,7 @@ class Straggler:
         self._running = True
 
     async def run(self) -> None:
-        wish = GroupWish(start=Earliest())
-        ask = ConsumeAsk(topic=TOPIC, group="behind", owner="straggler", max_messages=20, wish=wish)
+        ask = ConsumeRequest(topic=TOPIC, group="behind", owner="straggler", max_messages=20, start_from="earliest")
         while self._running:
             await self.reading.wait()
             consumed = await self._engine.leases.consume(self._scope, ask)

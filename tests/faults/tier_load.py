@@ -16,7 +16,7 @@ import pyarrow as pa
 import lakelog
 from benchmarks.lease_consumers import Consumer, transport_to
 from lakelog.batches import decode
-from lakelog.client.group_values import Consumed
+from lakelog.client.values import Consumed
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.ranges import from_ranges
 from lakelog.segments import ContentHash, conform

@@ -8,25 +8,25 @@ import asyncpg
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, JoinAsk
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import LeaseAnswer, Verb
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.membership import JoinRequest
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_cells
 from lakelog.storage.postgres.connection import Database
 
 GROUPS, PARTITIONS, MESSAGES = 1000, 4, 100
-WORKER, WISH = "host-12345-ab12cd34", GroupWish(start=Earliest())
+WORKER = "host-12345-ab12cd34"
 
 
 async def work(engine: Engine, scope: Scope) -> None:
     """Create a group with a member: most messages acked, one dead in each partition, some leased, some not read."""
-    join = JoinAsk(group="g0000", topics=["orders"], member_id=WORKER, session_ms=1_800_000, wish=WISH)
+    join = JoinRequest(group="g0000", topics=("orders",), member_id=WORKER, session_ms=1_800_000, start_from="earliest")
     await engine.members.join(scope, join)
     for n in range(16):
-        ask = ConsumeAsk(topic="orders", group="g0000", owner=WORKER, max_messages=2 * PARTITIONS, wish=WISH)
+        ask = ConsumeRequest(
+            topic="orders", group="g0000", owner=WORKER, max_messages=2 * PARTITIONS, start_from="earliest"
+        )
         leases = (await engine.leases.consume(scope, ask)).leases
         if n < 15:
             answers = [

@@ -1,4 +1,5 @@
-"""Faults of PostgreSQL: a cluster is killed or stopped, loses sessions or its disk, is overloaded, or cannot vacuum."""
+"""Faults of PostgreSQL: a cluster is killed, stopped, loses its sessions or its disk, is overloaded, or cannot
+vacuum."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class BackendsTerminated(BaseFault):
 
 
 class PostgresKilled(BaseFault):
-    """A cluster with all its processes is killed just after a publish. It recovers from its log."""
+    """SIGKILL to the postmaster and all its processes, just after a publish. It recovers from its log."""
 
     kind = "postgres killed"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -79,7 +80,7 @@ def _await_append(url: str) -> None:
 
 
 class PostgresStopped(BaseFault):
-    """All processes of a cluster are stopped for longer than the leases, and then resumed."""
+    """SIGSTOP to all its processes for longer than the leases, then SIGCONT."""
 
     kind = "postgres stopped and back"
     counts_by = Evidence.by(Symptom.UNKNOWN, after=5.0)
@@ -156,7 +157,7 @@ class ConnectionStorm(BaseFault):
         self.about += f", {len(self._taken)} connections"
 
     def _take(self, cluster: Cluster) -> None:
-        """Take connections until none are left."""
+        """Take connections until there are none left."""
         with contextlib.suppress(psycopg.OperationalError):
             while True:
                 self._taken.append(psycopg.connect(cluster.url(), autocommit=True, connect_timeout=2))

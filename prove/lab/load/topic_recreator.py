@@ -20,11 +20,11 @@ from prove.lab.load.owner import LeaseOwner
 from prove.lab.load.plan import LoadClient, TopicRecreatorPlan
 
 LATE_SECONDS = 10.0
-"""The longest delay of a call without a response. It must not affect the next topic."""
+"""A call without a response may arrive this much later; it must not affect the next topic."""
 
 
 class TopicGone(Exception):
-    """The error that the topic is gone, so that the process starts again."""
+    """The topic is gone. Start again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ def plan_tier(
 ) -> None:
     """Show which offsets would become which segments.
 
-    Like `run tier --dry-run`, but by partition.
+    The same as `run tier --dry-run`, by partition.
     """
     from lakelog.spark.pipelines.tiering import TierSummary, explained, tierable
 

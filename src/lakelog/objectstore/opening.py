@@ -52,10 +52,10 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> ObjectStor
 
 
 def check_shared(url: str) -> None:
-    """Raise `ConfigurationError` if processes cannot share the object store. No request is sent to the store.
+    """Raise `ConfigurationError` if processes cannot share the object store. Sends no request to the store.
 
-    The function checks the form of the URL, the name of a bucket, the folder of `file://` and whether obstore is
-    installed. It does not create the folder.
+    Checks the form of the URL, the name of a bucket, the folder of `file://` and whether obstore is installed. It does
+    not create the folder.
     """
     scheme, place = _parsed(url)
     if scheme == "memory":

@@ -94,7 +94,7 @@ class _FixedWidthColumn(_Column):
 
 
 class _BinaryColumn(_Column):
-    """Hash bytes and texts: a length per row, -1 for null, then all bytes."""
+    """Bytes and texts: a length per row, -1 for null, then all bytes."""
 
     null_mark = b"\xff" * 4
 
@@ -114,7 +114,7 @@ class _BinaryColumn(_Column):
 
 
 class _MapColumn(_Column):
-    """Hash headers: a count per row, -1 for null, then all names and all texts."""
+    """Headers: a count per row, -1 for null, then all names and all texts."""
 
     null_mark = b"\xff" * 4
 

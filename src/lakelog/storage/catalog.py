@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from lakelog.model.token import Token
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Catalog(Protocol):
-    """Projects, environments, topics, tokens and the directory. An installation has one catalog."""
+    """Projects, environments, topics, tokens and the directory. Small, and one per installation."""
 
     @property
     def groups(self) -> GroupCatalog:
@@ -68,10 +68,7 @@ class Catalog(Protocol):
         ...
 
     async def topic_delete(self, topic: Topic) -> bool:
-        """Delete the topic, and return whether this call deleted it.
-
-        The caller closes the partitions' heads afterwards.
-        """
+        """Delete the topic, and return whether this call did. The caller closes the partitions' heads afterwards."""
         ...
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
@@ -95,16 +92,5 @@ class Catalog(Protocol):
     async def token_list(self, scope: Scope) -> list[Token]: ...
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool: ...
-
-    def on_replaced(self, call: Callable[[], None]) -> None:
-        """Call `call` when a promoted standby has replaced the data, before any of the new data is returned.
-
-        Offsets, versions and ids may then have another meaning. Calls that ran on the replaced data fail.
-        """
-        ...
-
-    async def check(self) -> None:
-        """Raise `Unavailable` if the database does not respond, is read-only, or was replaced."""
-        ...
 
     async def close(self) -> None: ...

@@ -8,7 +8,7 @@ engine slices them. A connection lost before anything was sent raises `Unavailab
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -29,7 +29,7 @@ PRODUCER_MEMORY = timedelta(hours=24)
 PRODUCER_BATCHES = 5
 """Number of a producer's last batches per partition whose repeats are answered with the first offsets."""
 TIER_GRACE = timedelta(seconds=60)
-"""How long hot batches are kept after their segment was verified, so that current readers can finish."""
+"""How long hot batches are kept after a segment with them was verified, so that current readers can finish."""
 
 DELETED_MEMORY = timedelta(hours=1)
 """How long heads of deleted partitions are kept, so that calls that were delayed are refused as closed."""
@@ -57,7 +57,7 @@ class Head:
     epoch: int
     appended_at: datetime
     total_bytes: int
-    """The number of payload bytes ever appended. The size of everything after a batch is this minus its `bytes_end`."""
+    """Bytes of payload ever appended. Minus a batch's `bytes_end`, it is the size of everything after that batch."""
 
     def out_of_range(self, offset: int) -> OffsetOutOfRange | None:
         """Return the error for an offset that cannot be read, or None."""
@@ -221,7 +221,7 @@ class Trimmed:
 
 
 class PartitionStore(Protocol):
-    """Everything that one cell stores per partition.
+    """Everything in one cell that is keyed by a partition.
 
     Methods take many items at once. No method is atomic across partitions.
     """
@@ -250,14 +250,11 @@ class PartitionStore(Protocol):
         ...
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
-        """Seal or delete heads.
-
-        Deleting raises the log start to the next offset. It is safe to repeat, and never reopens a head.
-        """
+        """Seal or delete heads. Deleting raises the log start to the next offset. Safe to repeat; never reopens."""
         ...
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
-        """Raise the epoch, so that appends with a lower epoch are refused. It is safe to repeat."""
+        """Raise the epoch, so that appends with a lower epoch are refused. Safe to repeat."""
         ...
 
     async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -357,26 +354,12 @@ class PartitionStore(Protocol):
     async def announce(self, pids: Collection[int]) -> None:
         """Notify other processes that these partitions grew. A negative number, -group_id, means a changed group.
 
-        A notification may be lost, because it only shortens waiting.
+        A notification may be lost: it only shortens waiting.
         """
         ...
 
     def announcements(self) -> AsyncIterator[set[int]]:
-        """Yield the partitions that other processes announced.
-
-        An empty set follows a reconnect: any partition may have grown.
-        """
-        ...
-
-    def on_replaced(self, call: Callable[[], None]) -> None:
-        """Call `call` when a promoted standby has replaced the data, before any of the new data is returned.
-
-        Offsets, versions and ids may then have another meaning. Calls that ran on the replaced data fail.
-        """
-        ...
-
-    async def check(self) -> None:
-        """Raise `Unavailable` if the database does not respond, is read-only, or was replaced."""
+        """Yield the partitions that other processes announced. An empty set follows a reconnect: any may have grown."""
         ...
 
     async def close(self) -> None: ...

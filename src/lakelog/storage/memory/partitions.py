@@ -13,7 +13,6 @@ from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
 from lakelog.storage.memory.groups import MemoryGroups
-from lakelog.storage.memory.listener import Listener
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.store import (
@@ -36,6 +35,27 @@ from lakelog.storage.store import (
 )
 
 
+class _Listener:
+    """A reader of announcements. Announcements that arrive between two reads are kept as one set."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+        self._told = asyncio.Event()
+
+    def tell(self, pids: Collection[int]) -> None:
+        self._pids.update(pids)
+        self._told.set()
+
+    def __aiter__(self) -> _Listener:
+        return self
+
+    async def __anext__(self) -> set[int]:
+        await self._told.wait()
+        self._told.clear()
+        pids, self._pids = self._pids, set()
+        return pids
+
+
 class MemoryStore:
     """A `PartitionStore` in memory, with one dict of batches per roll, like the hot tables of PostgreSQL."""
 
@@ -52,9 +72,8 @@ class MemoryStore:
         self._active = 1
         self._born = clock()
         self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
-        self._followers: list[Callable[[], None]] = []
         # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
-        self._listeners: WeakKeyDictionary[Listener, None] = WeakKeyDictionary()
+        self._listeners: WeakKeyDictionary[_Listener, None] = WeakKeyDictionary()
 
     @property
     def groups(self) -> MemoryGroups:
@@ -219,18 +238,7 @@ class MemoryStore:
 
     async def durability(self) -> Durability:
         await asyncio.sleep(0)
-        return Durability(weak=("memory store",), synchronous_standby=True, timeline=1)
-
-    def on_replaced(self, call: Callable[[], None]) -> None:
-        self._followers.append(call)
-
-    def promoted(self) -> None:
-        """Report that the data was replaced, as after the promotion of a standby."""
-        for call in self._followers:
-            call()
-
-    async def check(self) -> None:
-        await asyncio.sleep(0)
+        return Durability(weak=("memory store",), synchronous_standby=False, timeline=1)
 
     async def announce(self, pids: Collection[int]) -> None:
         await asyncio.sleep(0)
@@ -238,7 +246,7 @@ class MemoryStore:
             listener.tell(pids)
 
     def announcements(self) -> AsyncIterator[set[int]]:
-        listener = Listener()
+        listener = _Listener()
         self._listeners[listener] = None
         return listener
 

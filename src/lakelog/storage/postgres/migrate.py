@@ -13,7 +13,7 @@ import asyncpg
 
 from lakelog.errors import ConfigurationError
 from lakelog.storage.postgres.address import address_of
-from lakelog.storage.postgres.connecting import open_session
+from lakelog.storage.postgres.connecting import connect
 
 _LOCK = 5497628094138482687
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
@@ -44,8 +44,7 @@ def newest_version() -> int:
 async def migrate(url: str, cells: Mapping[str, str] | None = None) -> list[str]:
     """Migrate the databases of the catalog and the additional cells, and return the names of the applied migrations.
 
-    A cell gets its number from the catalog. The number is recorded in its database, which can serve no other
-    installation.
+    A cell gets its number from the catalog. Its database is marked with it and can serve no other installation.
     """
     catalog = await _connect(url)
     try:
@@ -81,7 +80,7 @@ async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: s
 
 
 async def _connect(url: str) -> asyncpg.Connection:
-    return await open_session(url, address_of(url), {"lock_timeout": "30s", "client_min_messages": "warning"})
+    return await connect(url, address_of(url), {"lock_timeout": "30s", "client_min_messages": "warning"})
 
 
 async def _applied(connection: asyncpg.Connection) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString, TypeVar
@@ -16,8 +17,7 @@ from typing import LiteralString, TypeVar
 import asyncpg
 
 from lakelog import failpoints
-from lakelog.errors import OffsetOutOfRange, Unavailable
-from lakelog.storage.postgres.announcing import Announcements
+from lakelog.errors import LakelogError, OffsetOutOfRange, Unavailable
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
 from lakelog.storage.postgres.connection import Database
@@ -49,6 +49,8 @@ _READ_TRIES = 20
 _REMOVE_PARTITIONS = 1000
 _REMOVE_STATEMENTS = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
+_MAX_ANNOUNCED = 300
+"""Maximum size of a notification, which holds 8,000 bytes. Beyond it, `any` is announced."""
 
 Item = TypeVar("Item")
 
@@ -58,9 +60,8 @@ class PostgresStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._announcements = Announcements(database)
+        self._name = secrets.token_hex(4)
         self._appender = Appender(database)
-        database.on_replaced(self._appender.drop)
         self._groups = PostgresGroups(database, self._appender)
         self._cold = PostgresCold(database)
         self._staging = PostgresStaging(database, self._appender)
@@ -268,24 +269,37 @@ class PostgresStore:
     async def durability(self) -> Durability:
         row = (await self._database.read(_SQL["durability_read"]))[0]
         weak = [f"{name}=off" for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
-        waits = row["synchronous_commit"] not in ("off", "local")
-        return Durability(
-            weak=weak,
-            synchronous_standby=waits and bool(row["standbys"]),
-            timeline=self._database.timeline.number,
-        )
-
-    def on_replaced(self, call: Callable[[], None]) -> None:
-        self._database.on_replaced(call)
-
-    async def check(self) -> None:
-        await self._database.check()
+        return Durability(weak=weak, synchronous_standby=bool(row["standbys"]), timeline=row["timeline"])
 
     async def announce(self, pids: Collection[int]) -> None:
-        await self._announcements.send(pids)
+        text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
+        await self._database.read(_SQL["partitions_announce"], f"{self._name}:{text}")
 
-    def announcements(self) -> AsyncIterator[set[int]]:
-        return self._announcements.listen()
+    async def announcements(self) -> AsyncIterator[set[int]]:
+        heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
+
+        def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
+            sender, _, pids = str(text).partition(":")
+            if sender != self._name:
+                heard.put_nowait({int(pid) for pid in pids.split(",") if pid})
+
+        while True:
+            try:
+                connection = await self._database.connect()
+            except LakelogError:
+                await asyncio.sleep(1)
+                continue
+            try:
+                connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
+                await connection.add_listener("lakelog_grown", hear)
+                yield set()
+                while (grown := await heard.get()) is not None:
+                    yield grown
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                self._database.lost(error)
+                await asyncio.sleep(0.2)
+            finally:
+                connection.terminate()
 
     async def close(self) -> None:
         await self._database.close()
@@ -332,7 +346,7 @@ def _by_roll(
 
 
 def _batch(row: asyncpg.Record, prefix: str = "") -> HotBatch:
-    """Return the batch of a row. Its columns have a prefix if the row also has the columns of a head."""
+    """Return the batch of a row. Its columns have a prefix if the row has the columns of a head, too."""
     count = row[f"{prefix}count"]
     return HotBatch(
         base=row["end_offset"] - count,
