@@ -15,7 +15,6 @@ from lakelog.errors import ConfigurationError
 if TYPE_CHECKING:
     from lakelog.engine import Engine
     from lakelog.server import ServerSettings
-    from lakelog.storage.store import Catalog, PartitionStore
 
 
 def serve(
@@ -103,8 +102,11 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     """Open and start the engine on the databases of the settings, with its maintenance."""
     from lakelog.engine import Engine, EngineSettings
     from lakelog.maintenance import Maintenance
+    from lakelog.storage.postgres import open_stores
 
-    catalog, cells = await patiently(lambda: _open_stores(settings))
+    url = settings.database_url
+    assert url is not None
+    catalog, cells = await patiently(lambda: open_stores(url, settings.cells))
     chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store, logs_groups=True)
     engine = Engine(catalog, cells, chosen)
     maintenance = Maintenance(engine)
@@ -115,15 +117,3 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     finally:
         await maintenance.stop()
         await engine.close()
-
-
-async def _open_stores(settings: ServerSettings) -> tuple[Catalog, dict[int, PartitionStore]]:
-    from lakelog.storage.postgres import open_catalog, open_cells
-
-    assert settings.database_url is not None
-    catalog = await open_catalog(settings.database_url)
-    try:
-        return catalog, await open_cells(settings.database_url, settings.cells)
-    except BaseException:
-        await catalog.close()
-        raise

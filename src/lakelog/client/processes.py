@@ -6,6 +6,9 @@ import atexit
 import contextlib
 import logging
 import os
+import re
+import socket
+import uuid
 from typing import Protocol
 from weakref import WeakSet
 
@@ -22,6 +25,12 @@ class ExitAware(Protocol):
     """An object that publishes or reports what is left when the process ends."""
 
     def finish_at_exit(self) -> None: ...
+
+
+def unique_name() -> str:
+    """Return a name for a member or an owner in this process: the host, the process id and random digits."""
+    host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 _forked: WeakSet[ForkAware] = WeakSet()

@@ -40,6 +40,3 @@ class ObjectFile(io.RawIOBase):
         data = self._get_range(self._path, self._at, left if count < 0 else min(count, left))
         self._at += len(data)
         return data
-
-    def readall(self) -> bytes:
-        return self.read()

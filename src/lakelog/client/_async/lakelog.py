@@ -22,7 +22,7 @@ from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
-from lakelog.client.worker.running import AsyncWorkerRunner, async_default_worker_settings
+from lakelog.client.worker.running import async_default_worker_settings, async_worker_runner
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
@@ -46,7 +46,7 @@ class AsyncLakelog:
     ) -> None:
         self._calls = AsyncCalls(transport, policy, place)
         self._pool = WorkerPool(settings or async_default_worker_settings(transport), policy)
-        self._workers = AsyncWorkerRunner(self._pool)
+        self._workers = async_worker_runner(self._pool)
         self._states: dict[str, AsyncTopicState] = {}
         self._closed = False
         processes.before_exit(self)

@@ -23,7 +23,7 @@ from lakelog.client.retrying.backoff import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
-from lakelog.client.worker.running import WorkerRunner, default_worker_settings
+from lakelog.client.worker.running import default_worker_settings, worker_runner
 from lakelog.model.arguments import check_seconds
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
@@ -47,7 +47,7 @@ class Lakelog:
     ) -> None:
         self._calls = Calls(transport, policy, place)
         self._pool = WorkerPool(settings or default_worker_settings(transport), policy)
-        self._workers = WorkerRunner(self._pool)
+        self._workers = worker_runner(self._pool)
         self._states: dict[str, TopicState] = {}
         self._closed = False
         processes.before_exit(self)

@@ -78,19 +78,13 @@ def _engine_settings(settings: EmbeddedSettings) -> EngineSettings:
 
 async def _open_postgres(settings: EmbeddedSettings) -> Engine:
     try:
-        from lakelog.storage.postgres import open_catalog, open_cells
+        from lakelog.storage.postgres import open_stores
     except ImportError as exc:
         raise ConfigurationError(
             "postgresql:// needs the PostgreSQL driver; install it with `pip install 'lakelog[postgres]'`, "
             "or connect to a server with http://."
         ) from exc
-    catalog = await open_catalog(settings.url)
-    try:
-        cells = await open_cells(settings.url, settings.cells)
-        engine = Engine(catalog, cells, _engine_settings(settings))
-    except BaseException:
-        await catalog.close()
-        raise
+    engine = Engine(*await open_stores(settings.url, settings.cells), _engine_settings(settings))
     try:
         for store in engine.cells.values():
             weak = (await store.durability()).weak

@@ -6,11 +6,7 @@ After the first SIGTERM or SIGINT, handlers have 25 seconds to finish; the secon
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -33,6 +29,7 @@ from lakelog.client.worker.handler_types import (
 from lakelog.client.worker.handlers import Handler
 from lakelog.client.worker.lease_keeper import LeaseKeeper, WorkerResources
 from lakelog.client.worker.options import Subscription, SubscriptionOptions
+from lakelog.client.worker.signals import stop_on_signals
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
 
@@ -105,8 +102,15 @@ class WorkerPool:
 
     async def run(self) -> None:
         """Run the workers until a signal or `stop`. Raise the error of a worker that cannot continue."""
-        stopped = self._stopped = asyncio.Event()
-        with _signals(stopped.set):
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._stopped = stopped
+
+        def begin_to_stop(name: str) -> None:
+            log.info("%s received: finishing running handlers. Send it again to exit immediately.", name)
+            stopped.set()
+
+        # Not `loop.add_signal_handler`: a handler that blocks the loop would delay the second signal.
+        with stop_on_signals(lambda name: loop.call_soon_threadsafe(begin_to_stop, name)):
             tasks = [asyncio.create_task(self._work()), asyncio.create_task(_until(stopped))]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -207,32 +211,3 @@ class Subscribe(Generic[T]):
 
 async def _until(stopped: asyncio.Event) -> None:
     await stopped.wait()
-
-
-@contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at SIGTERM and SIGINT, in the main thread only: other threads receive no signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    seen: list[int] = []
-
-    def begin_to_stop(name: str) -> None:
-        log.info("%s received: finishing running handlers. Send it again to exit immediately.", name)
-        stop()
-
-    def arrived(number: int, frame: object) -> None:
-        # Not `loop.add_signal_handler`: a handler that blocks the loop would delay the second signal.
-        seen.append(number)
-        if len(seen) > 1:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        loop.call_soon_threadsafe(begin_to_stop, signal.Signals(number).name)
-
-    before = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

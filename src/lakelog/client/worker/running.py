@@ -1,6 +1,6 @@
 """How the two clients run workers: the async one in the caller's event loop, the sync one in an event loop of its own.
 
-The classes are twins, as in `lakelog.client._runtime`.
+The functions are twins, as in `lakelog.client._runtime`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,6 @@ from lakelog.client.worker.lease_keeper import LeaseKeeper, ThreadLeaseKeeper
 from lakelog.client.worker.pool import WorkerPool, WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.lease import Answered, LeaseAnswer
-
-
-class AsyncWorkerRunner:
-    """Runs the worker pool in the caller's event loop."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-
-    async def run(self) -> None:
-        await self._pool.run()
-
-    async def start(self) -> None:
-        await self._pool.start()
-
-    async def stop(self, seconds: float) -> None:
-        await self._pool.stop(seconds)
 
 
 class WorkerRunner:
@@ -79,6 +63,15 @@ class WorkerRunner:
             await self._pool.run()
         finally:
             self._stop = None
+
+
+def async_worker_runner(pool: WorkerPool) -> WorkerPool:
+    """Return the pool itself, which runs in the caller's event loop."""
+    return pool
+
+
+def worker_runner(pool: WorkerPool) -> WorkerRunner:
+    return WorkerRunner(pool)
 
 
 def async_default_worker_settings(transport: AsyncTransport) -> WorkerSettings:

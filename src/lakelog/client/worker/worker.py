@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import re
-import socket
 import time
 import uuid
 from collections.abc import Sequence
@@ -54,7 +51,7 @@ class SubscriptionWorker:
         self, subscription: Subscription, transport: AsyncTransport, resources: WorkerResources, policy: CallRetryPolicy
     ) -> None:
         self.subscription = subscription
-        self.owner = _owner()
+        self.owner = processes.unique_name()
         self._transport = transport
         self._resources = resources
         self._policy = policy
@@ -335,11 +332,6 @@ def _chains(messages: Sequence[LeasedMessage], order: Order) -> list[list[Leased
         # By the same hash as the server: it treats two keys with the same hash as one key, and expects them in order.
         chains.setdefault(leased if key is None else murmur2(key), []).append(leased)
     return list(chains.values())
-
-
-def _owner() -> str:
-    host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
-    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

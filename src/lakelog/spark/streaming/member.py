@@ -6,15 +6,13 @@ It belongs to the driver's Python process. `planning` decides about positions; t
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
 
 from msgspec.structs import replace
 
 from lakelog import Lakelog
+from lakelog.client import processes
 from lakelog.client._sync.group_member import GroupMember
 from lakelog.errors import (
     GroupNotFound,
@@ -47,7 +45,7 @@ class StreamMember:
         assert wish.group is not None
         self.topic, self.name = wish.topic, wish.group
         self._group = log.group(wish.group)
-        self._member_id = f"{CLIENT}-{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._member_id = f"{CLIENT}-{processes.unique_name()}"
         self._request = JoinRequest(
             group=wish.group,
             topics=(wish.topic,),

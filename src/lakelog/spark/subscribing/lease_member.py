@@ -6,9 +6,6 @@ It does with threads what a worker does in its event loop. `subscribe` decides w
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -38,8 +35,7 @@ class LeaseMember:
     """The member of one subscription. A thread keeps its leases until they are dropped."""
 
     def __init__(self, client: Lakelog, topic: str, group: str, settings: NewGroupSettings, lease_ms: int) -> None:
-        host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower())[:80] or "host"
-        self.owner = f"spark-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.owner = f"spark-{processes.unique_name()}"
         self.order = Order.KEY
         self._group = client.group(group)
         self._topic = topic

@@ -7,11 +7,9 @@ message leaves no core idle. Executors never call the server, and a bad message 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -22,6 +20,7 @@ from lakelog.client.values import Consumed
 from lakelog.client.worker.failures import one_line
 from lakelog.client.worker.handler_types import Filter
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
+from lakelog.client.worker.signals import stop_on_signals
 from lakelog.errors import LakelogError, OutcomeForgotten
 from lakelog.model.arguments import check_whole
 from lakelog.model.group import Order
@@ -165,7 +164,13 @@ def subscribe(
     slots = concurrency or parallelism(spark)
     loop = SubscriptionLoop(member, RoundExecutor(spark, pickled, slots), topic, RoundSizer(slots, batch_size))
     loop.on_progress = on_progress
-    with _stopping(stop or threading.Event()) as stopping:
+    stopping = stop or threading.Event()
+
+    def begin_to_stop(name: str) -> None:
+        log.info("%s: finishing the running rounds. Send it again to exit immediately.", name)
+        stopping.set()
+
+    with stop_on_signals(begin_to_stop):
         return loop.run(stopping, until_empty=until_empty)
 
 
@@ -303,25 +308,3 @@ class SubscriptionLoop:
 
     def _say(self, answers: Sequence[LeaseAnswer]) -> list[tuple[LeaseAnswer, Answered | LakelogError]]:
         return [*zip(answers, self._member.answer(answers, self._ending.is_set), strict=True)]
-
-
-@contextlib.contextmanager
-def _stopping(stop: threading.Event) -> Iterator[threading.Event]:
-    """Let signals set the event, in the main thread only, where they arrive. A second signal ends the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def arrived(number: int, frame: object) -> None:
-        if stop.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        log.info("%s: finishing the running rounds. Send it again to exit immediately.", signal.Signals(number).name)
-        stop.set()
-
-    before = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

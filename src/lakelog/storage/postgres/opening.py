@@ -21,6 +21,16 @@ async def open_catalog(url: str) -> Catalog:
     return PostgresCatalog(await Database.open(url, size=4))
 
 
+async def open_stores(url: str, cells: Mapping[str, str]) -> tuple[Catalog, dict[int, PartitionStore]]:
+    """Open the catalog and all cells."""
+    catalog = await open_catalog(url)
+    try:
+        return catalog, await open_cells(url, cells)
+    except BaseException:
+        await catalog.close()
+        raise
+
+
 async def open_store(url: str) -> PartitionStore:
     databases: list[Database] = []
     try:
