@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakelog.batches import decode, with_positions
 from lakelog.client._async.http import AsyncHttpTransport
-from lakelog.client.connecting.urls import servers_of
+from lakelog.client.connecting.servers import servers_of
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.values import Consumed

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.asking import YesOption, confirm
-from lakelog.cli.completing import complete_group, complete_topic
 from lakelog.cli.formats import Format
-from lakelog.cli.output import clean, print_fields, print_json, print_line, print_table, say
+from lakelog.cli.output import YesOption, clean, confirm, print_fields, print_json, print_line, print_table, say
 from lakelog.cli.publish import read_option
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_group, complete_topic, open_log
 from lakelog.cli.units import parse_duration, parse_rate, show_count, show_since, show_time
 
 if TYPE_CHECKING:
@@ -287,7 +285,7 @@ def _chosen(log: Lakelog, group: str, topic: str | None, where: str | None) -> D
 
 
 def _redrive(letters: DeadLetters, options: dict[str, Any]) -> Redriven:
-    from lakelog.cli.progress import Progress
+    from lakelog.cli.publish import Progress
 
     expected = None
     if sys.stderr.isatty():

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.completing import complete_topic
 from lakelog.cli.output import print_json, say
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
 from lakelog.cli.units import parse_time, show_count
 from lakelog.errors import OffsetOutOfRange
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakelog.cli import group_views
-from lakelog.cli.asking import YesOption, confirm
-from lakelog.cli.completing import complete_group, complete_topic
-from lakelog.cli.output import print_json, print_result, print_table, say
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
+from lakelog.cli.output import YesOption, confirm, print_json, print_result, print_table, say
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_group, complete_topic, open_log
 from lakelog.cli.units import parse_duration, parse_time, show_count
 from lakelog.model.kinds import Assignor, Order
 

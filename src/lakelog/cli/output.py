@@ -1,4 +1,4 @@
-"""Output of commands: tables and fields for people, JSON for programs. The commands choose the content.
+"""Output of commands: tables, fields and questions for people, JSON for programs. The commands choose the content.
 
 Results go to stdout, everything else to stderr. On a terminal, tables fit its width; in a pipe they are whole.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated
+
+import typer
 
 from lakelog.cli import tables
 
@@ -104,3 +107,16 @@ def _within(line: str, width: int) -> Iterable[str]:
     yield line[:start] + first
     for part in rest:
         yield " " * start + part
+
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def confirm(question: str) -> None:
+    """Ask for confirmation, and exit unless the answer is yes. Without a terminal, exit with a hint to use --yes."""
+    if not sys.stdin.isatty():
+        say("lakelog: This command asks for confirmation, and there is no terminal. Give --yes to run it anyway.")
+        raise typer.Exit(2)
+    if not typer.confirm(question, err=True):
+        say("Nothing was changed.")
+        raise typer.Exit(1)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.completing import complete_topic
 from lakelog.cli.output import print_json, print_result, print_table, say
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, find_target, open_log
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, find_target, open_log
 from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_since, show_size
 
 if TYPE_CHECKING:

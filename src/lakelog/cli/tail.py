@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lakelog.cli.completing import complete_topic
 from lakelog.cli.fetch import PAGE, PAGE_SECONDS, FromOption, next_page, position
 from lakelog.cli.output import print_line, say
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
 
 _FOLLOW_SECONDS = 20.0
 

@@ -1,9 +1,13 @@
-"""Opens the client of a command, for the server from its options, the environment or `lakelog dev`."""
+"""Opens the client of a command, for the server from its options, the environment or `lakelog dev`.
+
+Tab completion asks the same server for the names of topics and groups.
+"""
 
 from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,8 +72,7 @@ def open_log(url: str | None, token: str | None, *, patient: bool = False) -> La
 
 def _check_reachable(found: Target) -> None:
     """Raise immediately if no server is listening; the client would retry and let the user wait."""
-    from lakelog.client.connecting.failures import cannot_connect
-    from lakelog.client.connecting.urls import servers_of
+    from lakelog.client.connecting.servers import cannot_connect, servers_of
 
     failure: LakelogError | None = None
     for server in servers_of(found.url) if found.is_http else ():
@@ -80,3 +83,33 @@ def _check_reachable(found: Target) -> None:
             failure = cannot_connect(server.address, error)
     if failure is not None:
         raise found.explain(failure)
+
+
+_SECONDS = 1.0
+"""Timeout of the call that fetches the names."""
+
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of topics that begin with `incomplete`."""
+    return _names(context, incomplete, lambda log: (topic.name for topic in log.topics()))
+
+
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of groups that begin with `incomplete`."""
+    return _names(context, incomplete, lambda log: (group.name for group in log.groups()))
+
+
+def _names(context: typer.Context, incomplete: str, find: Callable[[Lakelog], Iterable[str]]) -> list[str]:
+    import contextlib
+    import io
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            import lakelog
+            from lakelog.cli.target import find_target
+
+            found = find_target(context.params.get("url"), context.params.get("token"))
+            with lakelog.connect(found.url, token=found.token or "", timeout=_SECONDS) as log:
+                return [name for name in find(log) if name.startswith(incomplete)]
+        except Exception:
+            return []

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.asking import YesOption, confirm
-from lakelog.cli.completing import complete_topic
-from lakelog.cli.output import print_fields, print_json, print_line, print_result, print_table
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
+from lakelog.cli.output import YesOption, confirm, print_fields, print_json, print_line, print_result, print_table
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
 from lakelog.cli.units import (
     parse_duration,
     parse_pairs,

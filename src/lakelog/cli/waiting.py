@@ -12,9 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lakelog.cli.output import clean, say
-from lakelog.client.retrying.backoff import CallRetryPolicy
-from lakelog.client.retrying.outage import logger
-from lakelog.client.retrying.rule import is_outage
+from lakelog.client.retrying import CallRetryPolicy, is_outage, logger
 from lakelog.errors import LakelogError
 
 if TYPE_CHECKING:

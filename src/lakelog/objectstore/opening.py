@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from lakelog.errors import ConfigurationError
-from lakelog.objectstore.local import LocalObjectStore
-from lakelog.objectstore.store import ObjectStore
+from lakelog.objectstore.store import LocalObjectStore, ObjectStore
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

@@ -1,4 +1,4 @@
-"""An object store: whole objects by path, written once, never changed.
+"""An object store: whole objects by path, written once, never changed. One in a folder also flushes to the disk.
 
 All calls block, so async code calls them in threads. Transient failures are retried with backoff and a limit.
 Exceptions of the SDK are translated here. There is no cache.
@@ -6,7 +6,9 @@ Exceptions of the SDK are translated here. There is no cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from lakelog.errors import ConfigurationError, Conflict, ObjectNotFound, ObjectStoreUnavailable, first_line
-from lakelog.objectstore.reading import ObjectFile
 
 if TYPE_CHECKING:
+    from obstore.store import LocalStore
     from obstore.store import ObjectStore as Backend
 
+GetRange = Callable[[str, int, int], bytes]
 # A response that is shorter than requested is requested again; the SDK only detects one that is interrupted.
 _TRIES = 3
 # Maximum length of an SDK message in an error.
@@ -158,3 +161,67 @@ class ObjectStore:
             ) from exc
         except (exceptions.BaseError, OSError) as exc:
             raise ObjectStoreUnavailable(f"{self._where(path)}: {first_line(exc, _TOLD)}", path=path) from exc
+
+
+class LocalObjectStore(ObjectStore):
+    """An object store in a folder."""
+
+    def __init__(self, url: str, backend: LocalStore, folder: Path) -> None:
+        super().__init__(url, backend)
+        self._folder = folder
+
+    def put(self, path: str, data: bytes | Path) -> None:
+        super().put(path, data)
+        # The log drops its copy once this one exists, so the file, its name and every new folder must survive a power
+        # failure.
+        place = self._folder / path
+        try:
+            for step in (place, *place.parents):
+                _flush(step)
+                if step == self._folder:
+                    break
+        except OSError as exc:
+            detail = f"{self._where(path)} could not be flushed to the disk: {exc.strerror}."
+            raise ObjectStoreUnavailable(detail, path=path) from exc
+
+
+def _flush(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ObjectFile(io.RawIOBase):
+    """A read-only file over ranged reads."""
+
+    def __init__(self, get_range: GetRange, path: str, size: int) -> None:
+        self._get_range = get_range
+        self._path = path
+        self._size = size
+        self._at = 0
+
+    @property
+    def name(self) -> str:
+        return self._path
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        data = self._get_range(self._path, self._at, left if count < 0 else min(count, left))
+        self._at += len(data)
+        return data

@@ -5,10 +5,9 @@ This package does not choose the offsets of a file and registers nothing.
 
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.layout import SegmentPath, parse_segment_path, segment_path
-from lakelog.segments.reader import SegmentFile
+from lakelog.segments.reader import SegmentFile, opened, verify
 from lakelog.segments.schema import FORMAT, SCHEMA, conform
 from lakelog.segments.segment_batches import SegmentBatch, split_batches
-from lakelog.segments.verification import opened, verify
 from lakelog.segments.writer import SegmentWriter
 
 __all__ = [

@@ -33,7 +33,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lakelog.spark.requirements import check_pyspark
+    from lakelog.spark.configuring import check_pyspark
 
     check_pyspark()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

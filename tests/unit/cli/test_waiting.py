@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakelog.cli.waiting import Watch
-from lakelog.client.retrying.outage import logger
+from lakelog.client.retrying import logger
 from lakelog.errors import TopicNotFound, Unavailable
 
 REFUSED = Unavailable("Cannot connect to http://a:1: connection refused.", reason="connection refused")

@@ -11,7 +11,7 @@ from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.values import Run
 from lakelog.errors import LakelogError, NotAllowed, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.message import Message

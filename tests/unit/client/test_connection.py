@@ -17,8 +17,7 @@ from lakelog.client._async.connection import AsyncConnections
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client._runtime import SocketAddress
 from lakelog.client._sync.connection import Connections
-from lakelog.client.connecting.failures import reason_of
-from lakelog.client.connecting.urls import servers_of
+from lakelog.client.connecting.servers import reason_of, servers_of
 from lakelog.errors import (
     ConfigurationError,
     InvalidRequest,

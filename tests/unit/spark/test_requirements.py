@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.errors import ConfigurationError
-from lakelog.spark.configuring import configure
-from lakelog.spark.requirements import check_java, starts_java
+from lakelog.spark.configuring import check_java, configure, starts_java
 
 
 def java(folder: Path, script: str) -> str:

@@ -8,9 +8,7 @@ from typing import Protocol, TypeVar
 
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._runtime import async_sleep
-from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy
-from lakelog.client.retrying.outage import Outage
-from lakelog.client.retrying.rule import RetryRule, is_outage
+from lakelog.client.retrying import Attempts, CallRetryPolicy, Outage, RetryRule, is_outage
 from lakelog.errors import Closed, LakelogError
 from lakelog.model.structs import Request, checked
 from lakelog.wire.operations.operation import Operation

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lakelog.client import processes
 from lakelog.client._runtime import AsyncStream, SocketAddress, StreamEnded
-from lakelog.client.connecting.failures import cannot_connect, no_answer
+from lakelog.client.connecting.servers import cannot_connect, no_answer
 
 _CONNECT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 256 << 20

@@ -13,8 +13,8 @@ from lakelog.client._async.connection import AsyncConnections, HttpResponse
 from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.http_leases import AsyncHttpLeases
 from lakelog.client._async.transport import Number
+from lakelog.client.connecting.servers import ServerUrl
 from lakelog.client.connecting.target import Target
-from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable

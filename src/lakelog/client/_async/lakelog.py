@@ -18,7 +18,7 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 
 from lakelog.client._async.publishing import AsyncTopicState
+from lakelog.client._async.reading import AsyncTopicReading
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
-from lakelog.client._async.topic_reading import AsyncTopicReading
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.model.arguments import check_text, check_texts
 from lakelog.model.topic import (

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client.publishing.codec import MessageBuilder
-from lakelog.client.worker.handler_types import Filter, HandlerFunction, OnAck, OnDead
+from lakelog.client.worker.handlers import Filter, HandlerFunction, OnAck, OnDead
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest

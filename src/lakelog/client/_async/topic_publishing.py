@@ -15,8 +15,7 @@ from lakelog.client._runtime import AsyncComputation
 from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
-from lakelog.client.retrying.backoff import Attempts
-from lakelog.client.retrying.rule import RetryRule
+from lakelog.client.retrying import Attempts, RetryRule
 from lakelog.client.values import Outgoing, Run
 from lakelog.errors import LakelogError, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds

@@ -14,8 +14,8 @@ from lakelog.client._sync.connection import Connections, HttpResponse
 from lakelog.client._sync.group_http import HttpGroups
 from lakelog.client._sync.http_leases import HttpLeases
 from lakelog.client._sync.transport import Number
+from lakelog.client.connecting.servers import ServerUrl
 from lakelog.client.connecting.target import Target
-from lakelog.client.connecting.urls import ServerUrl
 from lakelog.client.replies import read_reply
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable

@@ -184,7 +184,7 @@ class Lake:
             OffsetOutOfRange: The log does not have all of the messages, any more or yet.
             TopicNotFound: The topic was deleted, or recreated.
         """
-        from lakelog.client.reading.segment_columns import batches_of
+        from lakelog.client.reading.decoding import batches_of
 
         at = first
         while at < end:

@@ -19,7 +19,7 @@ from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings

@@ -19,8 +19,7 @@ from lakelog.client._sync.calls import Calls
 from lakelog.client.publishing.database_time import DatabaseTime
 from lakelog.client.publishing.partition_choice import KeylessPartitioner
 from lakelog.client.publishing.sessions import ProducerSession, SessionPool
-from lakelog.client.retrying.backoff import Attempts
-from lakelog.client.retrying.rule import RetryRule, may_be_written
+from lakelog.client.retrying import Attempts, RetryRule, may_be_written
 from lakelog.client.values import Run
 from lakelog.client.worker.pool import WorkerPool
 from lakelog.errors import EpochChanged, LakelogError, NotFound, OutcomeUnknown, SequenceRefused

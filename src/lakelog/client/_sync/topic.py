@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 
 from lakelog.client._sync.publishing import TopicState
+from lakelog.client._sync.reading import TopicReading
 from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client._sync.topic_publishing import TopicPublishing
-from lakelog.client._sync.topic_reading import TopicReading
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.model.arguments import check_text, check_texts
 from lakelog.model.topic import (

@@ -9,10 +9,10 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lakelog.client.connecting.servers import servers_of
 from lakelog.client.connecting.target import Target, find_target
-from lakelog.client.connecting.urls import servers_of
 from lakelog.client.processes import log
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import LeaseKeeper, ProcessLeaseKeeper, ThreadLeaseKeeper
 from lakelog.client.worker.pool import WorkerSettings

@@ -22,7 +22,7 @@ from lakelog.batches.schema import FORMAT, TIME, mask_of
 from lakelog.batches.validation import FREE_EXPANSION_BYTES
 from lakelog.client.publishing.codec import check_partition
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, KeylessPartitioner
-from lakelog.client.retrying.rule import RetryRule
+from lakelog.client.retrying import RetryRule
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
 from lakelog.model.message import Message

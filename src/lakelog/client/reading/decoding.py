@@ -1,4 +1,6 @@
-"""Decodes stored batches to messages and tables, in bulk. Imported with the first messages: Arrow loads slowly."""
+"""Decodes stored batches to messages, tables and columns of a segment, in bulk.
+slowly.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -191,3 +194,17 @@ _CONVERTERS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
     "created_at": _times,
     "expires_at": _times,
 }
+
+
+_POSITIONS = 3
+"""Partition, offset and time are the first columns, followed by the epoch."""
+SCHEMA = pa.schema([*list(FETCH)[:_POSITIONS], pa.field("epoch", pa.int32()), *list(FETCH)[_POSITIONS:]])
+
+
+def batches_of(fetched: FetchedBatches, end: int) -> Iterator[pa.RecordBatch]:
+    """Return the messages from the start of the fetch to its end, or to `end`, exclusive."""
+    for stored, batch, first in clipped(fetched, end):
+        placed = with_positions(batch, fetched.partition, first, stored.appended_at)
+        epoch = from_numbers(np.full(batch.num_rows, stored.epoch, np.int32), pa.int32())
+        columns = [*placed.columns[:_POSITIONS], epoch, *placed.columns[_POSITIONS:]]
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

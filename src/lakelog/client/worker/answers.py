@@ -17,8 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from lakelog.client import processes
-from lakelog.client.retrying.backoff import Backoff
-from lakelog.client.retrying.rule import is_undecided
+from lakelog.client.retrying import Backoff, is_undecided
 from lakelog.errors import LakelogError
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 

@@ -1,4 +1,4 @@
-"""Calls a handler the way its signature asks for.
+"""The types of handlers, hooks and filters, and how a worker calls a handler by its signature.
 
 A coroutine function runs in the worker's event loop, any other function in a thread. It gets the value, or the value
 and the delivery. An awaitable that a function returns is awaited in the event loop, and the message is done after that.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._sync.delivery import Delivery
@@ -119,3 +119,52 @@ def _wants_delivery(function: Callable[..., Any]) -> bool:
         if not optional or parameters[1].name == "delivery":
             return wanted
     raise InvalidRequest(f"A handler takes (value) or (value, delivery); {name_of(function)} takes {signature}.")
+
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+P = ParamSpec("P")
+
+Ignored = bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any] | set[Any] | None
+"""The return types of a plain function with a delivery. `object` would accept coroutine functions too."""
+Async = TypeVar("Async", bound=Awaitable[object])
+Plain = TypeVar("Plain", bound=Ignored)
+
+HandlerFunction = (
+    Callable[[T], object] | Callable[[T, AsyncDelivery[T]], Awaitable[object]] | Callable[[T, Delivery[T]], Ignored]
+)
+OnAck = Callable[[AsyncDelivery[T]], Awaitable[object]] | Callable[[Delivery[T]], Ignored]
+OnDead = Callable[[AsyncDelivery[T], Exception], Awaitable[object]] | Callable[[Delivery[T], Exception], Ignored]
+Filter = str | Callable[[T], bool]
+
+
+# A function matches one of these protocols if it matches both overloads. The first says how it is called, the second
+# takes down its parameters, so that a decorator can return a function with the same ones.
+
+
+class ValueHandler(Protocol[T_contra, P, R_co]):
+    """A function of a value."""
+
+    @overload
+    def __call__(self, value: T_contra, /) -> R_co: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class AsyncDeliveryHandler(Protocol[T_contra, P, R_co]):
+    """A coroutine function of a value and a delivery."""
+
+    @overload
+    def __call__(self, value: T_contra, delivery: AsyncDelivery[T_contra], /) -> R_co: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class DeliveryHandler(Protocol[T_contra, P, R_co]):
+    """A plain function of a value and a delivery."""
+
+    @overload
+    def __call__(self, value: T_contra, delivery: Delivery[T_contra], /) -> R_co: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...

@@ -134,7 +134,7 @@ def open_transport(settings: dict[str, Any]) -> Transport:
     """Return a transport to the server. Over HTTP, load only the connection: the process must start quickly."""
     if settings["url"].startswith(("http://", "https://")):
         from lakelog.client._sync.http import HttpTransport
-        from lakelog.client.connecting.urls import servers_of
+        from lakelog.client.connecting.servers import servers_of
 
         return HttpTransport(servers_of(settings["url"]), settings["token"])
     from lakelog.client._sync.embedded import EmbeddedTransport

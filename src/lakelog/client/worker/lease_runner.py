@@ -19,14 +19,13 @@ from typing import Any
 from lakelog.client import processes
 from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.completion import MessageCompleter
-from lakelog.client.worker.deadlines import Deadlines
+from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
 from lakelog.client.worker.handlers import reason_of
 from lakelog.client.worker.isolation import isolation_lock
 from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.prefetch import Prefetch
-from lakelog.client.worker.timer import DeadlineTimer
 from lakelog.client.worker.tracebacks import stack_of
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.lease import Answered, LeaseAnswer, Verb

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from lakelog.client.functions import check_function, check_hook
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.worker.handler_types import Filter
-from lakelog.client.worker.handlers import Handler
+from lakelog.client.worker.handlers import Filter, Handler
 from lakelog.errors import InvalidRequest
 from lakelog.model import group as model
 from lakelog.model.arguments import (

@@ -15,18 +15,18 @@ from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._sync.delivery import Delivery
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker import never_run
 from lakelog.client.worker.completion import WorkerCounts
-from lakelog.client.worker.handler_types import (
+from lakelog.client.worker.handlers import (
     Async,
     AsyncDeliveryHandler,
     DeliveryHandler,
+    Handler,
     P,
     Plain,
     ValueHandler,
 )
-from lakelog.client.worker.handlers import Handler
 from lakelog.client.worker.lease_keeper import LeaseKeeper, WorkerResources
 from lakelog.client.worker.options import Subscription, SubscriptionOptions
 from lakelog.client.worker.signals import stop_on_signals

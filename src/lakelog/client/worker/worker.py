@@ -18,9 +18,7 @@ from lakelog.client._async.group_member import AsyncGroupMember
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.retrying.backoff import Backoff, CallRetryPolicy
-from lakelog.client.retrying.outage import Outage
-from lakelog.client.retrying.rule import is_passing
+from lakelog.client.retrying import Backoff, CallRetryPolicy, Outage, is_passing
 from lakelog.client.values import Consumed
 from lakelog.client.worker.answers import AnswerBatch, AnswerSender
 from lakelog.client.worker.lease_extension import LeaseHolder

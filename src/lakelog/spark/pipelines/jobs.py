@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
 from lakelog.model.lake import TierOptions
+from lakelog.spark.configuring import check_java, check_pyspark, starts_java
 from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, TierSummary, explained, no_store, planned, tier
-from lakelog.spark.requirements import check_java, check_pyspark, starts_java
 from lakelog.spark.session import ConnectionSettings, client
 
 if TYPE_CHECKING:

@@ -23,14 +23,23 @@ from lakelog import Lakelog, failpoints
 from lakelog.errors import GroupNotFound, TopicNotFound
 from lakelog.model.lake import PlanOptions, Watermarks
 from lakelog.model.seek import GroupPosition
+from lakelog.spark.reading.batch_reader import SplitPartition, read_split, split_partitions
 from lakelog.spark.reading.planning import ranges_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
-from lakelog.spark.reading.splits import SplitPartition, read_split, split_partitions
 from lakelog.spark.session import ConnectionSettings, client, connection_of, short_errors
 from lakelog.spark.streaming.member import StreamMember
-from lakelog.spark.streaming.notices import ignoring, skipping
 from lakelog.spark.streaming.options import StreamOptions, stream_wish
-from lakelog.spark.streaming.planning import Offsets, Restart, StreamOffset, advance, begin_at, first_offsets, reconcile
+from lakelog.spark.streaming.planning import (
+    Offsets,
+    Restart,
+    StreamOffset,
+    advance,
+    begin_at,
+    first_offsets,
+    ignoring,
+    reconcile,
+    skipping,
+)
 
 WAIT_SECONDS = 1.0
 """How long an idle stream waits for messages. A longer wait would delay the other sources of the same query."""

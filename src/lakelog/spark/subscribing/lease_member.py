@@ -15,8 +15,7 @@ from msgspec.structs import asdict, replace
 from lakelog import Lakelog
 from lakelog.client import processes
 from lakelog.client._sync.group_member import GroupMember
-from lakelog.client.retrying.backoff import Backoff
-from lakelog.client.retrying.rule import is_passing, is_undecided
+from lakelog.client.retrying import Backoff, is_passing, is_undecided
 from lakelog.client.values import Consumed
 from lakelog.client.worker.answers import MAX_ANSWERS, fitting
 from lakelog.client.worker.lease_extension import LeaseHolder

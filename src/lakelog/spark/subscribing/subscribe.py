@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakelog.client import processes
 from lakelog.client.values import Consumed
 from lakelog.client.worker.failures import one_line
-from lakelog.client.worker.handler_types import Filter
+from lakelog.client.worker.handlers import Filter
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.client.worker.signals import stop_on_signals
 from lakelog.errors import LakelogError, OutcomeForgotten

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from lakelog import failpoints
 from lakelog.client.publishing.staging import StagingEncoder
-from lakelog.client.retrying.rule import is_passing
+from lakelog.client.retrying import is_passing
 from lakelog.errors import EpochChanged, InvalidRequest, LakelogError
 from lakelog.model.write import DecideOptions, StageOptions, StagePiece, Written, check_write_id
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakelog.client.publishing import sessions
 from lakelog.client.publishing.sessions import ProducerSession, SessionPool
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.errors import NotAllowed, OutcomeUnknown, PartlyPublished, SequenceRefused, Unavailable
 from tests.kit.waiting import eventually_async
 from tests.unit.client.faulty import QUICK, Fault, FaultyTransport, client_of

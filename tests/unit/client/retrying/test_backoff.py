@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.client.retrying.backoff import Attempts, CallRetryPolicy
-from lakelog.client.retrying.rule import is_passing, may_be_written
+from lakelog.client.retrying import Attempts, CallRetryPolicy, is_passing, may_be_written
 from lakelog.errors import (
     EpochChanged,
     InvalidRequest,

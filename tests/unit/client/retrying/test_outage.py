@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import lakelog
-from lakelog.client.retrying.outage import Outage
+from lakelog.client.retrying import Outage
 from lakelog.errors import LakelogError, OutcomeUnknown, Overloaded, Unavailable
 from tests.kit.ports import free_port
 from tests.unit.client.faulty import Fault, FaultyTransport, client_of
@@ -122,7 +122,7 @@ def test_a_server_that_is_not_there_is_announced_at_once(
 
 
 def test_which_errors_are_outages() -> None:
-    from lakelog.client.retrying.rule import is_outage
+    from lakelog.client.retrying import is_outage
 
     assert is_outage(AWAY) and is_outage(OutcomeUnknown()) and is_outage(LakelogError())
     assert not is_outage(Overloaded())

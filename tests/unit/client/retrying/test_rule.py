@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.client.retrying.rule import RetryRule, is_outage, is_passing, is_undecided, may_be_written
+from lakelog.client.retrying import RetryRule, is_outage, is_passing, is_undecided, may_be_written
 from lakelog.errors import LakelogError, NotAllowed, OutcomeUnknown, Overloaded, Unavailable
 
 UNKNOWN = [OutcomeUnknown("lost"), LakelogError("internal")]

@@ -13,7 +13,7 @@ from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
-from lakelog.client.retrying.backoff import CallRetryPolicy
+from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.values import Consumed
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer

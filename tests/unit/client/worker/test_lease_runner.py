@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lakelog.client.worker.deadlines import DeadlineTimer
 from lakelog.client.worker.threads import HandlerThreads
-from lakelog.client.worker.timer import DeadlineTimer
 from tests.kit.waiting import eventually_async
 from tests.unit.client.worker.test_worker import finished, topic
 

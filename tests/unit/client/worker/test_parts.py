@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lakelog.client.dead_letter_filter import where_of
-from lakelog.client.retrying.backoff import Backoff
+from lakelog.client.retrying import Backoff
 from lakelog.client.worker import answers
 from lakelog.client.worker.handlers import Handler, reason_of
 from lakelog.client.worker.isolation import IsolationLock

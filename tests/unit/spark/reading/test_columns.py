@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelog.segments import SCHEMA
-from lakelog.spark.reading.columns import arrow_schema, for_spark
+from lakelog.spark.reading.batch_reader import arrow_schema, for_spark
 
 
 def batch(first: int, count: int) -> pa.RecordBatch:
