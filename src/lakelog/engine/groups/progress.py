@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from msgspec import structs
 
@@ -13,7 +13,7 @@ from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
 from lakelog.coordinator.leasing.state import DeliveryState, Lease, begin
 from lakelog.coordinator.leasing.summary import summarize
 from lakelog.engine.groups.positions import gathered, heads_of
-from lakelog.engine.groups.reasons import Consumers, Held, Look, Status, is_to_be_read, no_position, reason_for
+from lakelog.engine.groups.reasons import GroupView, Held, Look, Status, is_to_be_read, no_position, reason_for
 from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.damage import DamageTest
@@ -76,26 +76,19 @@ class ProgressReader:
         now_ms = to_ms(await self._cells[group.cell].clock())
         topics = [topic for topic, _ in group_topics]
         held = _held({topic.name: each.states for topic, each in zip(topics, decided, strict=True)}, now_ms)
-        consumers = Consumers(members=members.members, held=held)
+        view = GroupView(group=group, now_ms=now_ms, members=members.members, held=held)
         found: list[PartitionProgress] = []
         for topic, each in zip(topics, decided, strict=True):
-            found += await self._read_topic(topic, each, _Seen(group=group, now_ms=now_ms, consumers=consumers))
+            found += await self._read_topic(topic, each, view)
         return found
 
-    async def _read_topic(self, topic: Topic, decided: _Decided, seen: _Seen) -> list[PartitionProgress]:
+    async def _read_topic(self, topic: Topic, decided: _Decided, view: GroupView) -> list[PartitionProgress]:
         ends = _ends(topic, decided.heads)
         behind = {n: state.committed for n, state in enumerate(decided.states) if summarize(state).lag(ends[n])}
         oldest = await self._appended_ms(topic, behind)
 
         looks = [
-            Look(
-                group=seen.group,
-                topic=topic.name,
-                partition=partition,
-                high_watermark=end,
-                now_ms=seen.now_ms,
-                consumers=seen.consumers,
-            )
+            Look(view=view, topic=topic.name, partition=partition, high_watermark=end)
             for partition, end in enumerate(ends)
         ]
         read_next = {
@@ -127,12 +120,10 @@ class ProgressReader:
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
         """Return the progress of a topic in which the group has no position yet."""
         heads = await heads_of(self._cells, topic)
-        none = Consumers(members=(), held={})
+        view = GroupView(group=group, now_ms=0)
         found: list[PartitionProgress] = []
         for partition, end in enumerate(_ends(topic, heads)):
-            look = Look(
-                group=group, topic=topic.name, partition=partition, high_watermark=end, now_ms=0, consumers=none
-            )
+            look = Look(view=view, topic=topic.name, partition=partition, high_watermark=end)
             head = heads.get(partition)
             one = _progress(begin(end), look, log_start=head.log_start if head else 0, oldest_ms=None)
             found.append(structs.replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
@@ -214,15 +205,6 @@ class _Decided:
     heads: dict[int, Head]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """Values that apply to all partitions of a group."""
-
-    group: Group
-    now_ms: int
-    consumers: Consumers
-
-
 def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:
     """Return where a consumer would read next: the first unfinished message, and the first unread one."""
     return {offset for offset in (state.committed, state.frontier) if offset < high_watermark}
@@ -241,7 +223,6 @@ def _held(states: Mapping[str, Sequence[DeliveryState]], now_ms: int) -> Held:
 
 
 def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
-    counts = state.counts
     status, reason = reason_for(state, look)
     return PartitionProgress(
         topic=look.topic,
@@ -255,12 +236,7 @@ def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: in
         leased=state.open_count,
         waiting=len(state.waiting),
         skipped=state.skipped_count,
-        acked=counts.acked,
-        dead=counts.dead,
-        discarded=counts.discarded,
-        filtered=counts.filtered,
-        expired=counts.expired,
-        cut=counts.cut,
+        **asdict(state.counts),
         status=status,
         oldest_at=to_time(oldest_ms),
         next_due_at=to_time(state.next_due_ms()),

@@ -6,7 +6,7 @@ The functions are pure. A reason uses only journals and members; calls that are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -72,11 +72,13 @@ def status_of_group(group: Group, partitions: Iterable[Status]) -> Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumers:
-    """The members of a group, and who holds messages of it. An owner need not be a member."""
+class GroupView:
+    """A group at one time: its members, and who holds messages of it. An owner need not be a member."""
 
-    members: Sequence[MemberInfo]
-    held: Held
+    group: Group
+    now_ms: int
+    members: Sequence[MemberInfo] = ()
+    held: Held = field(default_factory=dict)
 
     def read(self, topic: str) -> bool:
         """Return whether a member reads the topic, or an owner holds messages of it."""
@@ -94,31 +96,29 @@ class Consumers:
 class Look:
     """Values that determine the status of a partition, besides its own figures."""
 
-    group: Group
+    view: GroupView
     topic: str
     partition: int
     high_watermark: int
-    now_ms: int
-    consumers: Consumers
     damage: Damage | None = None
     """The damage that stops the group in the partition, if it was checked."""
 
 
 def status_of(figures: ProgressSummary, look: Look) -> Status:
     """Return the status of the group in the partition."""
-    if look.group.is_paused(look.topic):
+    if look.view.group.is_paused(look.topic):
         return Status.PAUSED
     if not figures.lag(look.high_watermark):
         return Status.CAUGHT_UP
-    if look.group.kind is GroupKind.CURSOR:
+    if look.view.group.kind is GroupKind.CURSOR:
         return _cursor_status(look)
-    if figures.leased_until_ms > look.now_ms:
-        return Status.FULL if _is_full(figures, look.group) else Status.WORKING
+    if figures.leased_until_ms > look.view.now_ms:
+        return Status.FULL if _is_full(figures, look.view.group) else Status.WORKING
     if not _has_available(figures, look):
         return Status.RETRYING
     if look.damage is not None:
         return Status.UNREADABLE
-    return Status.QUEUED if look.consumers.read(look.topic) else Status.NO_CONSUMER
+    return Status.QUEUED if look.view.read(look.topic) else Status.NO_CONSUMER
 
 
 def is_to_be_read(figures: ProgressSummary, look: Look) -> bool:
@@ -140,7 +140,7 @@ def reason_for(state: DeliveryState, look: Look) -> tuple[Status, str | None]:
         case Status.RETRYING:
             reason = _retrying(state, figures, look)
         case Status.UNREADABLE if look.damage is not None:
-            reason = unreadable(look.group, look.topic, look.partition, look.damage)
+            reason = unreadable(look.view.group, look.topic, look.partition, look.damage)
         case Status.REBALANCING:
             reason = "No member is assigned this partition yet: the group is rebalancing."
         case _:
@@ -185,11 +185,11 @@ def told(error: LakelogError, group: Group, topic: str, partition: int) -> Lakel
 
 
 def _cursor_status(look: Look) -> Status:
-    if look.consumers.assigned(look.topic, look.partition) is not None:
+    if look.view.assigned(look.topic, look.partition) is not None:
         return Status.WORKING
     if look.damage is not None:
         return Status.UNREADABLE
-    return Status.REBALANCING if look.consumers.read(look.topic) else Status.NO_CONSUMER
+    return Status.REBALANCING if look.view.read(look.topic) else Status.NO_CONSUMER
 
 
 def _is_full(figures: ProgressSummary, group: Group) -> bool:
@@ -198,19 +198,19 @@ def _is_full(figures: ProgressSummary, group: Group) -> bool:
 
 def _has_available(figures: ProgressSummary, look: Look) -> bool:
     """Return whether a call would get a message now. No lease is open: those that existed have ended."""
-    if figures.leased or (figures.due_ms is not None and figures.due_ms <= look.now_ms):
+    if figures.leased or (figures.due_ms is not None and figures.due_ms <= look.view.now_ms):
         return True
-    if _is_full(figures, look.group):
+    if _is_full(figures, look.view.group):
         return False
     if figures.has_ready:
         return True
-    is_blocked = look.group.settings.order is Order.PARTITION and figures.waiting + figures.skipped > 0
+    is_blocked = look.view.group.settings.order is Order.PARTITION and figures.waiting + figures.skipped > 0
     return figures.frontier < look.high_watermark and figures.skipped < LOOK_AHEAD and not is_blocked
 
 
 def _paused(look: Look) -> str:
-    name = look.group.name
-    if "*" in look.group.paused:
+    name = look.view.group.name
+    if "*" in look.view.group.paused:
         return f"The group is paused. Resume it with `lakelog groups resume {name}`."
     return (
         f"Topic '{look.topic}' is paused for this group. "
@@ -219,23 +219,23 @@ def _paused(look: Look) -> str:
 
 
 def _full(state: DeliveryState, look: Look) -> str:
-    owners = {lease.owner for lease in state.leases.values() if lease.until_ms > look.now_ms}
-    window = look.group.settings.window
+    owners = {lease.owner for lease in state.leases.values() if lease.until_ms > look.view.now_ms}
+    window = look.view.group.settings.window
     return (
         f"The window of {_messages(window)} is full: {state.open_count} leased to {_listed(sorted(owners))}, "
         f"{len(state.waiting)} waiting for a retry. More are handed out when some are answered. "
-        f"If this is usual, raise the window with `lakelog groups alter {look.group.name} --window`."
+        f"If this is usual, raise the window with `lakelog groups alter {look.view.group.name} --window`."
     )
 
 
 def _retrying(state: DeliveryState, figures: ProgressSummary, look: Look) -> str:
     count = figures.waiting
     behind = ""
-    if look.group.settings.order is Order.PARTITION:
+    if look.view.group.settings.order is Order.PARTITION:
         behind = ", and all later messages wait for them (partition order)"
     elif figures.skipped:
         behind = f", and {_messages(figures.skipped)} with the same keys behind them"
-    full = f" They fill the window of {look.group.settings.window}." if _is_full(figures, look.group) else ""
+    full = f" They fill the window of {look.view.group.settings.window}." if _is_full(figures, look.view.group) else ""
     due = f" The first is due at {_time(figures.due_ms)}." if figures.due_ms is not None else ""
     return f"{_messages(count)} {_verb(count, 'wait')} for a retry{behind}.{full}{due}"
 
@@ -247,7 +247,9 @@ def _lost(state: DeliveryState, look: Look) -> str:
         return f"The lease of {_listed(owners)} ended without an answer for {_messages(state.open_count)}. "
     suspects = sum(tally.suspect for offset, tally in state.histories.items() if offset in state.waiting)
     due = state.first_due()
-    is_alone = state.frontier >= look.high_watermark and not state.has_ready() and (due is None or due > look.now_ms)
+    is_alone = (
+        state.frontier >= look.high_watermark and not state.has_ready() and (due is None or due > look.view.now_ms)
+    )
     if not suspects or not is_alone:
         return ""
     return (
@@ -257,8 +259,8 @@ def _lost(state: DeliveryState, look: Look) -> str:
 
 
 def _queued(look: Look) -> str:
-    member = look.consumers.assigned(look.topic, look.partition)
-    held = look.consumers.held
+    member = look.view.assigned(look.topic, look.partition)
+    held = look.view.held
     if member is not None and member in held:
         return f"Assigned to member {member}, which is working on {_work(held[member])}. {_CAPACITY}"
     others = {owner: places for owner, places in held.items() if owner not in _ids(look)}
@@ -278,9 +280,9 @@ _CAPACITY = "These follow when there is capacity. If this is usual, start more w
 
 
 def _no_consumer(look: Look) -> str:
-    name, topic, members = look.group.name, look.topic, look.consumers.members
+    name, topic, members = look.view.group.name, look.topic, look.view.members
     if not members:
-        leases = "" if look.group.kind is GroupKind.CURSOR else f", and no messages of topic '{topic}' are leased"
+        leases = "" if look.view.group.kind is GroupKind.CURSOR else f", and no messages of topic '{topic}' are leased"
         return f"The group has no members{leases}. Start a worker of group '{name}'."
     read = sorted({each for member in members for each in member.topics})
     return (
@@ -290,7 +292,7 @@ def _no_consumer(look: Look) -> str:
 
 
 def _ids(look: Look) -> set[str]:
-    return {each.member_id for each in look.consumers.members}
+    return {each.member_id for each in look.view.members}
 
 
 def _work(*held: Mapping[tuple[str, int], int]) -> str:

@@ -19,7 +19,7 @@ from lakelog.coordinator.leasing.state import begin
 from lakelog.coordinator.leasing.summary import ProgressSummary, summarize
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.progress import apply_seek, target_of
-from lakelog.engine.groups.reasons import Consumers, Look, Status, status_of, status_of_group
+from lakelog.engine.groups.reasons import GroupView, Look, Status, status_of, status_of_group
 from lakelog.engine.leasing.journal import replay_rows
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupTopic
@@ -219,16 +219,9 @@ def _summary(group: Group, parts: Sequence[_Part], facts: _Facts) -> GroupSummar
         if each.leased_until_ms > facts.now_ms
     }
     members = facts.members.get(group.group_id, ())
-    consumers = Consumers(members=members, held={"": leased} if leased else {})
+    view = GroupView(group=group, now_ms=facts.now_ms, members=members, held={"": leased} if leased else {})
     looks = [
-        Look(
-            group=group,
-            topic=part.topic.name,
-            partition=part.partition,
-            high_watermark=facts.end(part),
-            now_ms=facts.now_ms,
-            consumers=consumers,
-        )
+        Look(view=view, topic=part.topic.name, partition=part.partition, high_watermark=facts.end(part))
         for part in parts
     ]
     oldest = [facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms]
