@@ -10,7 +10,8 @@ from msgspec import Meta
 
 from lakelog.errors import InvalidRequest
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 _LAST_MS = 253_402_300_799_000
 """The last second of the year 9999, which is the last that a datetime can hold."""
 _TIME = msgspec.json.Decoder(Annotated[datetime, Meta(tz=True)])
@@ -22,7 +23,7 @@ def to_time(ms: int) -> datetime: ...
 def to_time(ms: int | None) -> datetime | None: ...
 def to_time(ms: int | None) -> datetime | None:
     """Return milliseconds since 1970 as a time in UTC; None for None."""
-    return None if ms is None else _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
+    return None if ms is None else EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
 
 
 def to_ms(time: datetime) -> int:

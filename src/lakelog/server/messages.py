@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from lakelog.engine import Numbered
 from lakelog.errors import InvalidRequest
 from lakelog.model.limits import MAX_EXPIRES_MS
 from lakelog.model.message import Message, message_id
+from lakelog.model.times import to_utc
 from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
 
 JSON = "application/json"
@@ -95,14 +96,6 @@ def message_of(shape: MessageShape) -> Message:
         partition=shape.partition,
         idempotency_key=shape.idempotency_key,
     )
-
-
-def to_utc(name: str, time: datetime) -> datetime:
-    """Return the time in UTC; raise an error if UTC cannot represent it."""
-    try:
-        return time.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidRequest(f"`{name}` is outside of the years 1 to 9999.") from error
 
 
 def fetched_shapes(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakelog.errors import InvalidBatch
 from lakelog.model.fetch import StoredBatch
+from lakelog.model.times import EPOCH, MICROSECOND
 
 MEDIA_TYPE = "application/vnd.lakelog.batches"
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
@@ -22,8 +22,6 @@ _PUBLISH = struct.Struct("<4sIIIQ16sI")
 _FETCH = struct.Struct("<4sIIIQqI")
 _PUBLISH_MAGIC = b"LKP1"
 _FETCH_MAGIC = b"LKF1"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 NO_PRODUCER = bytes(16)
 
 
@@ -54,7 +52,7 @@ def read_publish(body: bytes) -> list[PublishFrame]:
 def write_fetch(partition: int, batches: Iterable[StoredBatch]) -> bytes:
     parts: list[bytes | memoryview] = []
     for batch in batches:
-        time = (batch.appended_at - _EPOCH) // _MICROSECOND
+        time = (batch.appended_at - EPOCH) // MICROSECOND
         header = (partition, batch.epoch, batch.count, batch.base, time, len(batch.payload))
         parts += (_FETCH.pack(_FETCH_MAGIC, *header), batch.payload)
     return b"".join(parts)
@@ -66,7 +64,7 @@ def read_fetch(partition: int, body: bytes) -> list[StoredBatch]:
     for found, epoch, count, base, time, payload in _frames(body, _FETCH, _FETCH_MAGIC):
         if found != partition:
             raise InvalidBatch(f"The body holds a batch of partition {found} instead of {partition}.")
-        at = _EPOCH + time * _MICROSECOND
+        at = EPOCH + time * MICROSECOND
         batches.append(StoredBatch(base=base, count=count, appended_at=at, epoch=epoch, payload=payload))
     return batches
 

@@ -5,14 +5,10 @@ The head holds no messages. `lakelog.wire.leases` defines the format.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from lakelog.engine.leasing.consuming import ConsumeResult, Leased, LeasedBatch
 from lakelog.model.ranges import rises, to_ranges
+from lakelog.model.times import EPOCH, MICROSECOND
 from lakelog.wire.leases import LeaseHead, LeasesHead, PieceHead
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def leases_head(result: ConsumeResult) -> LeasesHead:
@@ -42,7 +38,7 @@ def piece_head(stored: LeasedBatch, rows: bytes | None = None) -> PieceHead:
     return PieceHead(
         base=batch.base,
         count=batch.count,
-        appended_us=(batch.appended_at - _EPOCH) // _MICROSECOND,
+        appended_us=(batch.appended_at - EPOCH) // MICROSECOND,
         offsets=to_ranges(stored.offsets),
         size=len(batch.payload if rows is None else rows),
         whole=rows is None,
