@@ -48,6 +48,10 @@ class LeaseOwner:
         }
         path = "/v1/consume?repeat=true" if repeat else "/v1/consume"
         reply = self.caller.call("POST", path, body, more=wait_ms / 1000)
+        if reply.outcome == "ok" and (error := reply.data.get("error")) is not None:
+            # Messages may have been leased and released.
+            self.recorder.complete(first, Line(kind="info", reason=error["code"]))
+            return None
         if reply.outcome == "ok":
             leases = [lease_of(each) for each in reply.data["leases"]]
             self.recorder.complete(first, Line(kind="ok", leases=tuple([seen_of(each) for each in leases])))

@@ -85,12 +85,15 @@ class Consumed:
         head: The leases, without their messages.
         payloads: The stored batches of all leases, in the order of the head.
         answered: One outcome for each answer of the request, in order.
+        refusal: The error because of which a call with answers got no lease. Messages may have been leased and
+            released, which counts as a delivery. None if there was no error.
         leases: The leases of the head.
     """
 
     head: LeasesHead
     payloads: Sequence[bytes | memoryview]
     answered: Sequence[Answered | LakelogError] = ()
+    refusal: LakelogError | None = None
 
     @property
     def leases(self) -> Sequence[LeaseHead]:

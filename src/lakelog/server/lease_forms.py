@@ -18,6 +18,7 @@ from lakelog.server.messages import COLUMNS, shown_as
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
 from lakelog.wire.leases import MEDIA_TYPE, LeasesHead, PieceHead, write_leases
+from lakelog.wire.problems import problem_of
 
 WHOLE_SHARE = 4
 """A stored batch is sent whole if at least one in this many of its messages is leased, which avoids decoding it."""
@@ -32,6 +33,8 @@ LEASES = pa.schema(
 """The columns of the Arrow form: those of a fetch, and the lease of each message."""
 ANSWERED = "lakelog.answered"
 """A key in the metadata of the Arrow schema: the outcomes of the call's answers, as JSON."""
+ERROR = "lakelog.error"
+"""A key in the metadata of the Arrow schema: the problem because of which there is no lease, as JSON."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,8 +62,12 @@ def leased_rows(leased: Leased) -> Iterator[tuple[int, tuple[Any, ...], datetime
         yield offset, row, appended_at
 
 
-def _answered(consumed: ConsumeResult) -> list[shapes.AnswerResult] | None:
-    return None if consumed.answered is None else [shapes.AnswerResult.of(each) for each in consumed.answered]
+def _outcomes(consumed: ConsumeResult) -> dict[str, Any]:
+    """Return the outcomes of the call's answers, and why there is no lease; nothing for a call without answers."""
+    if consumed.answered is None:
+        return {}
+    found: dict[str, Any] = {"answered": [shapes.AnswerResult.of(each) for each in consumed.answered]}
+    return found if consumed.refusal is None else {**found, "error": problem_of(consumed.refusal)}
 
 
 def as_json(consumed: ConsumeResult) -> bytes:
@@ -75,13 +82,13 @@ def as_json(consumed: ConsumeResult) -> bytes:
         )
         for leased in consumed.leases
     ]
-    return _encode(shapes.ConsumeReply(leases=leases, generation=consumed.generation, answered=_answered(consumed)))
+    return _encode(shapes.ConsumeReply(leases=leases, generation=consumed.generation, **_outcomes(consumed)))
 
 
 def as_arrow(consumed: ConsumeResult) -> bytes:
     sink = pa.BufferOutputStream()
-    answered = _answered(consumed)
-    schema = LEASES if answered is None else LEASES.with_metadata({ANSWERED: _encode(answered)})
+    told = {f"lakelog.{name}": _encode(each) for name, each in _outcomes(consumed).items()}
+    schema = LEASES.with_metadata(told) if told else LEASES
     with pa.ipc.new_stream(sink, schema) as writer:
         for leased in consumed.leases:
             for piece in _in_order(leased):
@@ -103,7 +110,7 @@ def as_leases(consumed: ConsumeResult) -> bytes:
         incarnation=consumed.topic.incarnation,
         leases=heads,
         generation=consumed.generation,
-        answered=_answered(consumed),
+        **_outcomes(consumed),
     )
     return write_leases(head, payloads)
 

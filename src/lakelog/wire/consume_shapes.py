@@ -94,12 +94,14 @@ _OK = AnswerResult(ok=True)
 class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """No lease when there was nothing in time. `generation` is answered to a call that named a member.
 
-    `answered` has the outcome of each of the call's `answers`, in order.
+    `answered` has the outcome of each of the call's `answers`, in order. `error` is the problem because of which a call
+    with answers got no lease.
     """
 
     leases: list[LeaseShape]
     generation: int | None = None
     answered: list[AnswerResult] | None = None
+    error: dict[str, Any] | None = None
 
 
 class PushedShape(LeasedShape, frozen=True, kw_only=True, omit_defaults=True):

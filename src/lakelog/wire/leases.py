@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -67,6 +68,8 @@ class LeasesHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int | None = None
     answered: list[AnswerResult] | None = None
     """The outcome of each of the call's answers, in order."""
+    error: dict[str, Any] | None = None
+    """The problem because of which a call with answers got no lease. Messages may have been leased and released."""
 
 
 _HEAD = msgspec.json.Decoder(LeasesHead)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,13 +170,39 @@ async def test_other_refusals_are_raised() -> None:
             await leases.consume(replace(REQUEST, answers=(_any(),)), SECONDS)
 
 
-async def test_answers_into_an_engine() -> None:
+@asynccontextmanager
+async def embedded(count: int) -> AsyncIterator[AsyncEmbeddedTransport]:
     transport = AsyncEmbeddedTransport(
         EngineHost(EmbeddedSettings(url="memory://"), "default", "default", own_thread=False)
     )
     try:
         await transport.call(CREATE_TOPIC, CreateTopicRequest(topic="jobs"), SECONDS)
-        await transport.publish_messages("jobs", [Message(value=b"x")] * 4, None, None, SECONDS)
-        await round_of(transport)
+        await transport.publish_messages("jobs", [Message(value=b"x")] * count, None, None, SECONDS)
+        yield transport
     finally:
         await transport.close()
+
+
+async def test_answers_into_an_engine() -> None:
+    async with embedded(4) as transport:
+        await round_of(transport)
+
+
+@pytest.mark.parametrize("kind", ["http", "embedded"])
+async def test_S12_the_reason_for_no_lease_is_in_the_result(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unreadable(*_: Any) -> Any:
+        raise Unavailable("The store is away.")
+
+    async with AsyncExitStack() as stack:
+        leases: AsyncHttpLeases | AsyncEmbeddedTransport
+        if kind == "http":
+            leases, server = await stack.enter_async_context(serving(4))
+            engine = server.made.engine
+        else:
+            leases = await stack.enter_async_context(embedded(4))
+            engine = (await leases._portal.run(leases._session.open, SECONDS)).engine
+        answers = await acks(leases)
+        monkeypatch.setattr(engine.leases._context.batch_cache, "pieces", unreadable)
+        found = await leases.consume(replace(REQUEST, request_id="r-2", answers=answers), SECONDS)
+        assert (list(found.answered), list(found.leases)) == ([Answered()], [])
+        assert isinstance(found.refusal, Unavailable) and "The store is away." in found.refusal.detail

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakelog.errors import Unavailable
-from lakelog.server.lease_forms import ANSWERED
+from lakelog.server.lease_forms import ANSWERED, ERROR
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
 from lakelog.wire.leases import MEDIA_TYPE, read_leases
 from tests.unit.server.harness import Reply, World, working
@@ -47,6 +47,15 @@ def _answered(reply: Reply, accept: str) -> tuple[list[dict[str, Any]], int]:
     return reply.json["answered"], sum(len(lease["messages"]) for lease in reply.json["leases"])
 
 
+def _error(reply: Reply, accept: str) -> dict[str, Any]:
+    """Why no messages were leased."""
+    if accept == MEDIA_TYPE:
+        return read_leases(reply.body)[0].error or {}
+    if accept == ARROW_MEDIA_TYPE:
+        return msgspec.json.decode(pa.ipc.open_stream(reply.body).schema.metadata[ERROR.encode()])  # type: ignore[no-any-return]
+    return reply.json["error"]  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize("accept", ["application/json", MEDIA_TYPE, ARROW_MEDIA_TYPE])
 @pytest.mark.parametrize("count", [2, 4])
 async def test_the_outcomes_come_in_every_form(accept: str, count: int) -> None:
@@ -65,10 +74,29 @@ async def test_the_outcomes_come_in_every_form(accept: str, count: int) -> None:
     assert b'lakelog_answers_total{outcome="lease_lost",verb="ack"} 1.0' in metrics
 
 
+@pytest.mark.parametrize("accept", ["application/json", MEDIA_TYPE, ARROW_MEDIA_TYPE])
+async def test_S12_the_reason_for_no_lease_comes_with_the_outcomes(
+    accept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease whose messages cannot be read is released again, which uses up a delivery: the caller must know."""
+
+    async def unreadable(*_: object) -> object:
+        raise Unavailable()
+
+    async with working() as made:
+        await _fill(made, 4)
+        answers = [{"verb": "ack", **await _lease(made)}]
+        monkeypatch.setattr(made.engine.leases._context.batch_cache, "pieces", unreadable)
+        reply = await _consume(made, accept, answers=answers)
+    assert reply.status == 200
+    assert _answered(reply, accept) == ([{"ok": True}], 0)
+    assert _error(reply, accept)["code"] == "unavailable"
+
+
 async def test_a_call_without_answers_has_no_outcomes() -> None:
     async with working() as made:
         await _fill(made, 2)
-        assert "answered" not in (await _consume(made)).json
+        assert not {"answered", "error"} & {*(await _consume(made)).json}
         assert read_leases((await _consume(made, MEDIA_TYPE)).body)[0].answered is None
         table = pa.ipc.open_stream((await _consume(made, ARROW_MEDIA_TYPE)).body).read_all()
         assert table.schema.metadata is None

@@ -19,6 +19,7 @@ from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseA
 from lakelog.wire.consume_shapes import AnswersReply
 from lakelog.wire.leases import MEDIA_TYPE, read_leases
 from lakelog.wire.operations.consuming import ANSWERS
+from lakelog.wire.problems import error_of
 
 _UNKNOWN_ANSWERS = "unknown field `answers`"
 _APART_SECONDS = 60.0
@@ -95,7 +96,8 @@ class HttpLeases:
         except InvalidBatch as exc:
             raise OutcomeUnknown(f"The response cannot be read: {exc}. The server may run another version.") from exc
         answered = [result.outcome() for result in head.answered or ()]
-        return Consumed(head=head, payloads=payloads, answered=answered)
+        refusal = None if head.error is None else error_of(head.error)
+        return Consumed(head=head, payloads=payloads, answered=answered, refusal=refusal)
 
 
 def _compact(answers: Sequence[LeaseAnswer]) -> tuple[LeaseAnswer, ...]:

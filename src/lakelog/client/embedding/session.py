@@ -97,6 +97,7 @@ class Session:
             head=leases_head(found),
             payloads=[stored.batch.payload for leased in found.leases for stored in leased.pieces],
             answered=found.answered or (),
+            refusal=found.refusal,
         )
 
     async def answer(self, request: AnswersRequest) -> list[Answered | LakelogError]:

@@ -266,6 +266,10 @@ class SubscriptionWorker:
             raise
         if answers is not None:
             self._sender.settle(answers, found.answered)
+        if found.refusal is not None:
+            # The answers count, but no messages could be leased.
+            self._sender.send_directly()
+            raise found.refusal
         return found
 
     def _take(self, found: Consumed) -> int:

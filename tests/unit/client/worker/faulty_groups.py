@@ -18,6 +18,7 @@ from lakelog.client.values import Consumed
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import JoinRequest
+from lakelog.wire.leases import LeasesHead
 from lakelog.wire.operations import Operation, groups
 
 LOST, AWAY, HANGS = "done, but the answer is lost", "not done", "done, and the answer never comes"
@@ -32,6 +33,8 @@ class FaultyLeaseTransport(AsyncEmbeddedTransport):
         self.consume_faults: deque[str] = deque()
         self.answer_faults: deque[str | LakelogError] = deque()
         self.describe_faults: deque[LakelogError] = deque()
+        self.refusals: deque[LakelogError] = deque()
+        """Errors because of which consumes with answers get no lease."""
         self.requests: list[ConsumeRequest] = []
         self.repeats: list[bool] = []
         self.said: list[list[LeaseAnswer]] = []
@@ -47,6 +50,9 @@ class FaultyLeaseTransport(AsyncEmbeddedTransport):
                 topic=request.topic, group=request.group, owner=request.owner, answers=request.answers
             )
             answered = await self.answer(answers, seconds)
+            if self.refusals:
+                head = LeasesHead(incarnation=0, leases=[])
+                return Consumed(head=head, payloads=(), answered=answered, refusal=self.refusals.popleft())
             found = await self._consume(structs.replace(request, answers=(), wait_ms=0), seconds, repeat)
             return replace(found, answered=answered)
         return await self._consume(request, seconds, repeat)

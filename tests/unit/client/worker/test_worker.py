@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 import lakelog
-from lakelog.errors import InvalidRequest, LeaseLost, OutcomeForgotten, OutcomeUnknown, Unavailable
+from lakelog.errors import (
+    InvalidRequest,
+    LakelogError,
+    LeaseLost,
+    OutcomeForgotten,
+    OutcomeUnknown,
+    StaleGeneration,
+    Unavailable,
+)
 from lakelog.model.lease import ConsumeRequest
 from tests.kit.waiting import eventually_async
 from tests.unit.client.worker.faulty_groups import AWAY, FIRST_LOST, HANGS, LOST, FaultyLeaseTransport, faulty_client
@@ -52,6 +60,20 @@ async def test_a_lost_consume_is_asked_again_with_the_same_request_id() -> None:
         assert groups.requests[0].request_id == groups.requests[1].request_id == groups.requests[2].request_id
         assert groups.requests[3].request_id != groups.requests[0].request_id
         assert groups.repeats[:4] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("refusal", [Unavailable("away"), StaleGeneration()])
+async def test_a_consume_whose_answers_count_is_repeated_if_it_got_no_lease(refusal: LakelogError) -> None:
+    async with topic(20) as (log, found, groups):
+        groups.refusals.append(refusal)
+        seen: list[int] = []
+        found.subscribe(seen.append, group="g", batch_size=2, start_from="earliest")
+        await log.start()
+        await finished(log)
+        assert sorted(seen) == list(range(20)) and not groups.refusals
+        refused = groups.repeats.index(True) - 1
+        assert groups.requests[refused].answers and not groups.requests[refused + 1].answers
+        assert groups.requests[refused].request_id == groups.requests[refused + 1].request_id
 
 
 async def test_answers_are_repeated_until_they_are_answered() -> None:
