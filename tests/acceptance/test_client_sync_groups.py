@@ -10,7 +10,9 @@ from msgspec import structs
 
 import lakelog
 from lakelog.errors import InvalidRequest, OffsetOutOfRange
+from lakelog.model.group import MAX_LEASE_MS, MAX_SESSION_MS, MAX_WINDOW, MIN_LEASE_MS, MIN_SESSION_MS
 from lakelog.model.lease import MAX_DELAY_MS, Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
 from lakelog.model.membership import JoinRequest
 from lakelog.model.progress import GroupPage, GroupQuery
 from lakelog.model.seek import Skipped
@@ -104,6 +106,38 @@ def test_a_nack_may_delay_a_message_for_one_week_and_no_longer(url: str) -> None
             billing.answer("orders", "ann", [nack])
         (answered,) = billing.answer("orders", "ann", [structs.replace(nack, delay_ms=MAX_DELAY_MS)])
         assert isinstance(answered, Answered) and answered.retry_in_ms == MAX_DELAY_MS
+
+
+LIMITS = {
+    "session_timeout_ms": ("session_ms", MIN_SESSION_MS, MAX_SESSION_MS),
+    "lease_ms": ("lease_ms", MIN_LEASE_MS, MAX_LEASE_MS),
+    "max_messages": ("max_messages", 1, MAX_BATCH_MESSAGES),
+    "wait_ms": ("wait_ms", 0, MAX_WAIT_MS),
+    "window": ("window", 1, MAX_WINDOW),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_groups_are_the_same_over_every_transport(url: str, name: str) -> None:
+    option, least, most = LIMITS[name]
+
+    def ask(log: lakelog.Lakelog, number: int) -> None:
+        group = log.group(f"g-{number}")
+        options: dict[str, Any] = {"group": group.name, option: number, **WISH}
+        if option in ("session_ms", "window"):
+            group.join(JoinRequest(topics=("orders",), member_id="one", **options))
+        if option != "session_ms":
+            # The topic has a message, so that the longest wait ends at once.
+            group.consume(ConsumeRequest(topic="orders", owner="ann", **options))
+
+    with lakelog.connect(url) as log:
+        log.topic("orders").create(1)
+        log.topic("orders").publish({"n": 1})
+        for allowed in (least, most):
+            ask(log, allowed)
+        for refused in (least - 1, most + 1):
+            with pytest.raises(InvalidRequest, match=rf"`(\$\.)?{name}`"):
+                ask(log, refused)
 
 
 def test_a_character_that_postgresql_cannot_store_is_left_out_of_a_reason(url: str) -> None:
