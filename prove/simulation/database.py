@@ -186,6 +186,7 @@ class _StoreConnection(_Connection):
         self.cold = _Connection(database, node, there.cold)
         self.staging = _Connection(database, node, there.staging)
         self.announcements = there.announcements
+        self.on_replaced = there.on_replaced
 
     async def close(self) -> None:
         """Do nothing: the database keeps running."""
@@ -210,6 +211,7 @@ class _Catalog(_Connection):
         self.orphans = _Connection(database, node, there.orphans)
         self.pipelines = _Connection(database, node, there.pipelines)
         self.writes = _Connection(database, node, there.writes)
+        self.on_replaced = there.on_replaced
 
     async def close(self) -> None:
         """Do nothing: the database keeps running."""

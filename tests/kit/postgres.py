@@ -41,16 +41,26 @@ _LOCALE = ("-E", "UTF8", "--locale=C.UTF-8")
 class Cluster:
     """One PostgreSQL: `with Cluster() as cluster: url = cluster.create_database()`.
 
-    Clusters are copies of one template and share its system identifier; `own_identity` runs initdb for this one.
+    Clusters are copies of one template and share its system identifier; `own_identity` runs initdb for this one. With
+    `primary`, it is a standby of that cluster, which must run: it follows it by streaming replication.
     `settings` are applied at each start: change them and restart.
     """
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None, own_identity: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        own_identity: bool = False,
+        primary: Cluster | None = None,
+    ) -> None:
         self.folder = _new_folder()
         self.port = free_port()
         self.settings = {**_SETTINGS, **(settings or {})}
         self._data = self.folder / "data"
-        if own_identity:
+        if primary is not None:
+            source = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"]
+            _run([_binary("pg_basebackup"), *source, "-D", str(self._data), "-R", "-c", "fast", "--no-sync"])
+        elif own_identity:
             _initdb(self._data)
         else:
             _run(["cp", "-a", "--reflink=auto", str(_template()), str(self._data)])
@@ -77,6 +87,16 @@ class Cluster:
         """Start again, after a fast shutdown if it still runs."""
         self.stop(within=within)
         return self.start(within=within)
+
+    def promote(self, *, within: float = 30.0) -> None:
+        """Make a standby the primary. Return when it accepts writes."""
+        _run([_binary("pg_ctl"), "promote", "-D", str(self._data), "-t", str(int(within))])
+
+    def caught_up_with(self, primary: Cluster) -> bool:
+        """Return whether this standby has everything that the primary has written."""
+        (written,) = primary.execute("select pg_current_wal_lsn()")
+        (found,) = self.execute("select coalesce(pg_last_wal_replay_lsn() >= %s::pg_lsn, false)", [written[0]])
+        return bool(found[0])
 
     def pause(self) -> None:
         """Send SIGSTOP to all processes: connections stay open, and nothing responds."""

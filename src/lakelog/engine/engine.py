@@ -106,6 +106,8 @@ class Engine:
             self.members.drop,
             self._journals.drop,
         )
+        for cell, store in cells.items():
+            store.on_replaced(partial(self.caches.drop, cell))
 
     async def start(self) -> None:
         """Begin to pass notifications between processes."""

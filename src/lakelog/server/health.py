@@ -15,6 +15,7 @@ from lakelog.errors import LakelogError, NotDurable
 from lakelog.reporting import log_event, show_seconds
 from lakelog.server.calls import JSON_TYPE, Call, Response
 from lakelog.server.drain import Drain
+from lakelog.storage.store import PartitionStore
 from lakelog.wire import shapes
 
 _log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class HealthSource:
         self._engine = engine
         self._drain = drain
         self._weak = tuple(weak)
+        self._alone: list[int] = []
+        """Cells without a synchronous standby, as they were last seen."""
         self._unready = _Unready()
         self._looked: tuple[float, list[str]] = (0.0, [])
         self._look: asyncio.Task[list[str]] | None = None
@@ -66,6 +69,12 @@ class HealthSource:
         warnings = list(reasons)
         if self._weak:
             warnings.insert(0, f"NOT DURABLE: acknowledged messages can be lost in a crash ({'; '.join(self._weak)}).")
+        if self._alone:
+            cells = ", ".join(map(str, self._alone))
+            warnings.append(
+                f"Not durable on failover: without a synchronous standby (cells: {cells}), a promoted standby may lack "
+                "acknowledged messages."
+            )
         shape = shapes.Health(status=text, durable=not self._weak, version=VERSION, warnings=warnings)
         retry = () if status == 200 else ((b"retry-after", b"1"),)
         return Response(status, msgspec.json.encode(shape), JSON_TYPE, *retry)
@@ -82,8 +91,8 @@ class HealthSource:
         try:
             stores = self._engine.cells.items()
             found = await asyncio.gather(
-                _ping("the catalog", self._engine.catalog.scope_find("default", "default")),
-                *(_ping(f"cell {cell}", store.clock()) for cell, store in stores),
+                _ping("the catalog", self._engine.catalog.check()),
+                *(_ping(f"cell {cell}", self._check(cell, store)) for cell, store in stores),
             )
             failed = [each for each in found if each]
             self._unready.found({cause: None for _, cause in failed})
@@ -93,6 +102,11 @@ class HealthSource:
             return reasons
         finally:
             self._look = None
+
+    async def _check(self, cell: int, store: PartitionStore) -> None:
+        await store.check()
+        waits = (await store.durability()).synchronous_standby
+        self._alone = sorted({*self._alone} - {cell} if waits else {*self._alone, cell})
 
 
 class _Unready:

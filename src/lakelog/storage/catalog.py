@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from lakelog.model.token import Token
@@ -92,5 +92,16 @@ class Catalog(Protocol):
     async def token_list(self, scope: Scope) -> list[Token]: ...
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool: ...
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        """Call `call` when a promoted standby has replaced the data, before any of the new data is returned.
+
+        Offsets, versions and ids may then have another meaning. Calls that ran on the replaced data fail.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Raise `Unavailable` if the database does not respond, is read-only, or was replaced."""
+        ...
 
     async def close(self) -> None: ...

@@ -8,7 +8,7 @@ engine slices them. A connection lost before anything was sent raises `Unavailab
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -360,6 +360,17 @@ class PartitionStore(Protocol):
 
     def announcements(self) -> AsyncIterator[set[int]]:
         """Yield the partitions that other processes announced. An empty set follows a reconnect: any may have grown."""
+        ...
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        """Call `call` when a promoted standby has replaced the data, before any of the new data is returned.
+
+        Offsets, versions and ids may then have another meaning. Calls that ran on the replaced data fail.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Raise `Unavailable` if the database does not respond, is read-only, or was replaced."""
         ...
 
     async def close(self) -> None: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from tests.unit.server.harness import world
 
 class _Store(MemoryStore):
     weak: tuple[str, ...] = ()
+    waits = True
     answer: str = "at once"
     looks = 0
 
@@ -26,9 +26,9 @@ class _Store(MemoryStore):
         self.resumed = asyncio.Event()
 
     async def durability(self) -> Durability:
-        return Durability(weak=self.weak, synchronous_standby=False, timeline=1)
+        return Durability(weak=self.weak, synchronous_standby=self.waits, timeline=1)
 
-    async def clock(self) -> datetime:
+    async def check(self) -> None:
         self.looks += 1
         if self.answer == "never":
             await asyncio.Event().wait()
@@ -38,7 +38,7 @@ class _Store(MemoryStore):
             await self.resumed.wait()
         if self.answer == "error":
             raise Unavailable("No connection to db.internal:5432.")
-        return await super().clock()
+        await super().check()
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +127,20 @@ async def test_not_durable_is_said_in_every_answer() -> None:
         assert reply.json["durable"] is False
         assert reply.json["warnings"][0].startswith("NOT DURABLE: ")
         assert "fsync=off" in reply.json["warnings"][0]
+
+
+async def test_a_missing_synchronous_standby_is_said_as_long_as_it_is_missing() -> None:
+    store = _Store()
+    store.waits = False
+    async with world(store=store) as made:
+        ready = await made.call("GET", "/readyz")
+        alive = await made.call("GET", "/healthz")
+        store.waits = True
+        again = await made.call("GET", "/readyz")
+    for reply in (ready, alive):
+        assert (reply.status, reply.json["durable"]) == (200, True)
+        assert reply.json["warnings"][0].startswith("Not durable on failover: ")
+    assert again.json["warnings"] == []
 
 
 async def test_a_weak_database_is_refused_unless_allowed() -> None:

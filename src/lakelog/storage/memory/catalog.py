@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -146,6 +146,12 @@ class MemoryCatalog:
         for key in found:
             del self._tokens[key]
         return bool(found)
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        """Do nothing: the data of a catalog in memory is never replaced."""
+
+    async def check(self) -> None:
+        await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Do nothing: other users of the object continue."""

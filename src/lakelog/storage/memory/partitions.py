@@ -72,6 +72,7 @@ class MemoryStore:
         self._active = 1
         self._born = clock()
         self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
+        self._followers: list[Callable[[], None]] = []
         # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
         self._listeners: WeakKeyDictionary[_Listener, None] = WeakKeyDictionary()
 
@@ -238,7 +239,18 @@ class MemoryStore:
 
     async def durability(self) -> Durability:
         await asyncio.sleep(0)
-        return Durability(weak=("memory store",), synchronous_standby=False, timeline=1)
+        return Durability(weak=("memory store",), synchronous_standby=True, timeline=1)
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        self._followers.append(call)
+
+    def promoted(self) -> None:
+        """Report that the data was replaced, as after the promotion of a standby."""
+        for call in self._followers:
+            call()
+
+    async def check(self) -> None:
+        await asyncio.sleep(0)
 
     async def announce(self, pids: Collection[int]) -> None:
         await asyncio.sleep(0)

@@ -23,6 +23,18 @@ class DatabaseAddress:
     def __str__(self) -> str:
         return f"{self.hosts}/{self.database}"
 
+    @property
+    def has_several_hosts(self) -> bool:
+        return "," in self.hosts
+
+    def each_host(self) -> list[dict[str, str | int]]:
+        """Return the host and the port of each node, as arguments of the driver. A socket folder has no port."""
+        found: list[dict[str, str | int]] = []
+        for host in self.hosts.split(","):
+            name, _, port = host.rpartition(":")
+            found.append({"host": host} if host.startswith("/") else {"host": name.strip("[]"), "port": int(port)})
+        return found
+
 
 def address_of(url: str) -> DatabaseAddress:
     """Return the address in a `postgresql://` URL. Missing parts come from PG* variables, as in the driver."""

@@ -38,6 +38,9 @@ class Appender:
                 or roll
             )
             waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
+        if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
+            # The first write of a repeat is visible even if its wait for the standby was cancelled.
+            await self._database.await_standby()
         return [answers[append.pid] for append in appends]
 
     async def redrive(
@@ -59,6 +62,10 @@ class Appender:
         if self._roll == 0:
             self._roll = await self._active()
         return self._roll
+
+    def drop(self) -> None:
+        """Forget the newest roll: the data was replaced, and the roll may not exist."""
+        self._roll = 0
 
     def saw(self, roll: int) -> None:
         """Record that a reader found batches in this roll."""

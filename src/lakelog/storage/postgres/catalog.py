@@ -5,7 +5,7 @@ Groups are in `group_catalog`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import asyncpg
@@ -138,6 +138,12 @@ class PostgresCatalog:
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool:
         return bool(await self._write("token_revoke", scope.environment_id, token_id))
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        self._database.on_replaced(call)
+
+    async def check(self) -> None:
+        await self._database.check()
 
     async def close(self) -> None:
         await self._database.close()

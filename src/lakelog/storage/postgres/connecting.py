@@ -1,16 +1,19 @@
 """Opens connections to PostgreSQL, and translates the errors of failed attempts and lost connections.
 
-A refusal (wrong password, unknown database, TLS) is a `ConfigurationError`: a retry cannot help. Every other failure is
+A session is a connection to a node that accepts writes. If the URL has several hosts, all of them are tried at once. A
+refusal (wrong password, unknown database, TLS) is a `ConfigurationError`: a retry cannot help. Every other failure is
 `Unavailable`. Both name the database, never the password.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import ssl
 from collections.abc import Mapping
+from typing import Any
 
 import asyncpg
 
@@ -18,6 +21,17 @@ from lakelog.errors import ConfigurationError, LakelogError, Unavailable, first_
 from lakelog.storage.postgres.address import DatabaseAddress, invalid_url
 
 CONNECT_SECONDS = 10.0
+OTHER_HOSTS_SECONDS = 2.0
+"""How long the other hosts of a URL may take to show a higher timeline than the host that responded first."""
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+"""Seconds and number of probes after which a connection whose peer vanished is lost."""
+
+_ROLE = """
+select current_setting('transaction_read_only') = 'on' as is_read_only,
+       case when pg_is_in_recovery() then 0
+            else ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer end as timeline
+"""
+"""The timeline in `pg_control_checkpoint` is that of the last checkpoint, and too low after a promotion."""
 
 LOST = (
     asyncpg.PostgresConnectionError,
@@ -42,31 +56,155 @@ _TLS_REJECTED = "rejected SSL upgrade"
 _TLS_ADVICE = "Turn on TLS in PostgreSQL (ssl = on), or change sslmode in the database URL."
 
 
-async def connect(
-    url: str, address: DatabaseAddress, server_settings: Mapping[str, str], command_timeout: float | None = None
-) -> asyncpg.Connection:
-    """Open a connection, or raise the translated error."""
+class NotWritable(Exception):
+    """A node was reached that accepts no writes, or whose timeline was replaced. The text continues its name."""
+
+
+class Session(asyncpg.Connection):
+    """A connection to a node that accepts writes."""
+
+    __slots__ = ("is_unconfirmed", "timeline")
+
+    timeline: int
+    """The node's timeline, which is the same as long as the session lasts."""
+    is_unconfirmed: bool
+    """A wait for a synchronous standby was cancelled: the commit succeeded and may be lost in a failover."""
+
+    async def check(self, lowest: int = 0) -> None:
+        """Read the role of the node. Raise `NotWritable` if it is read-only or its timeline is below `lowest`."""
+        ((is_read_only, self.timeline),) = await self.fetch(_ROLE)
+        if not self.timeline or is_read_only:
+            raise NotWritable("is read-only" if self.timeline else "is a standby and read-only")
+        if self.timeline < lowest:
+            raise NotWritable(f"is on timeline {self.timeline}, which timeline {lowest} replaced")
+
+    def heard(self, _connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        """Take in a message of the server.
+
+        The warning about a cancelled wait for a standby is the only one with this code, and its text may be translated.
+        """
+        if message.sqlstate == "01000" and message.severity_en == "WARNING":
+            self.is_unconfirmed = True
+
+
+async def open_session(
+    url: str,
+    address: DatabaseAddress,
+    server_settings: Mapping[str, str],
+    *,
+    lowest: int = 0,
+    command_timeout: float | None = None,
+) -> Session:
+    """Open a connection to the node that accepts writes, or raise the translated error.
+
+    Args:
+        url: The URL. All of its hosts are tried at once.
+        address: The address of the URL, for errors.
+        server_settings: Settings of the session.
+        lowest: The lowest timeline to accept. With 0, the hosts of the URL are compared, and the highest is taken.
+        command_timeout: The longest time for a statement, in seconds; None for no limit.
+    """
+    options: dict[str, Any] = {
+        "connection_class": Session,
+        "server_settings": dict(server_settings),
+        "command_timeout": command_timeout,
+        "timeout": CONNECT_SECONDS,
+        # Checked in `check`, which names the reason.
+        "target_session_attrs": "any",
+    }
+    hosts = address.each_host() if address.has_several_hosts else [{}]
     try:
-        return await asyncpg.connect(
-            url, server_settings=dict(server_settings), command_timeout=command_timeout, timeout=CONNECT_SECONDS
-        )
-    except (*LOST, asyncpg.PostgresError) as error:
+        return await _first([_open(url, {**options, **host}, lowest) for host in hosts], lowest)
+    except (*LOST, asyncpg.PostgresError, NotWritable) as error:
         raise translated(address, error) from error
     except ValueError:
         raise invalid_url() from None
+
+
+async def _open(url: str, options: Mapping[str, Any], lowest: int) -> Session:
+    session: Session = await asyncpg.connect(url, **options)
+    try:
+        session.is_unconfirmed = False
+        _keep_alive(session)
+        await asyncio.wait_for(session.check(lowest), CONNECT_SECONDS)
+        session.add_log_listener(session.heard)
+    except BaseException:
+        session.terminate()
+        raise
+    return session
+
+
+async def _first(attempts: list[Any], lowest: int) -> Session:
+    """Return the first session, or with `lowest` 0 the one with the highest timeline; close the others."""
+    if len(attempts) == 1:
+        return await attempts[0]  # type: ignore[no-any-return]
+    tasks = {asyncio.ensure_future(attempt) for attempt in attempts}
+    pending = set(tasks)
+    best: Session | None = None
+    chosen: Session | None = None
+    failure: BaseException | None = None
+    try:
+        until: float | None = None
+        while pending:
+            left = None if until is None else until - asyncio.get_running_loop().time()
+            done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for task in done:
+                if (error := task.exception()) is not None:
+                    failure = _worse(failure, error)
+                elif best is None or task.result().timeline > best.timeline:
+                    best = task.result()
+            if best is not None:
+                if lowest:
+                    break
+                until = until or asyncio.get_running_loop().time() + OTHER_HOSTS_SECONDS
+        chosen = best
+    finally:
+        for task in tasks:
+            task.add_done_callback(lambda ended: _terminate(ended, chosen))
+            task.cancel()
+    if chosen is None:
+        assert failure is not None
+        raise failure
+    return chosen
+
+
+def _worse(one: BaseException | None, other: BaseException) -> BaseException:
+    """Return the failure to report: a node that responded says more than one that was not reached."""
+    return other if one is None or isinstance(one, OSError) else one
+
+
+def _terminate(attempt: asyncio.Future[Session], chosen: Session | None) -> None:
+    if not attempt.cancelled() and attempt.exception() is None and attempt.result() is not chosen:
+        attempt.result().terminate()
+
+
+def _keep_alive(session: Session) -> None:
+    """Let the kernel find out that the peer is gone, also while nothing is sent."""
+    transport: asyncio.Transport = session._transport  # type: ignore[attr-defined]
+    connected: socket.socket = transport.get_extra_info("socket")
+    if connected.family == socket.AF_UNIX:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        # Some systems lack some of them.
+        if (option := getattr(socket, name, None)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def translated(address: DatabaseAddress, error: BaseException) -> LakelogError:
     """Return the error for a connection that could not be opened."""
     if refusal := refusal_of(address, error):
         return ConfigurationError(f"PostgreSQL at {address}: {refusal}", database=str(address))
-    return Unavailable(
-        f"PostgreSQL at {address} cannot be reached: {reason_of(error)}.", unreachable="database", database=str(address)
-    )
+    problem = str(error) if isinstance(error, NotWritable) else f"cannot be reached: {reason_of(error)}"
+    return Unavailable(f"PostgreSQL at {address} {problem}.", unreachable="database", database=str(address))
 
 
 def reason_of(error: BaseException) -> str:
     """Return a short reason, the same for failures of the same kind."""
+    if isinstance(error, NotWritable):
+        return str(error)
     if isinstance(error, asyncpg.ConnectionDoesNotExistError | ConnectionResetError | BrokenPipeError):
         return "connection lost"
     if isinstance(error, asyncpg.PostgresError):

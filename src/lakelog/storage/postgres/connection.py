@@ -1,13 +1,14 @@
 """Connections to one PostgreSQL database: their number, their settings and the translation of errors.
 
-The only decision made here is whether a failed call may have been written.
+The only decision made here is whether a failed call may have been written. A result counts only if its connection is on
+the highest timeline of the database that this process has seen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import LiteralString
 from weakref import WeakValueDictionary
@@ -17,11 +18,13 @@ import asyncpg
 from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, SchemaOutOfDate, Unavailable
 from lakelog.reporting import FailureLog
 from lakelog.storage.postgres.address import DatabaseAddress, address_of
-from lakelog.storage.postgres.connecting import LOST, connect, reason_of, refusal_of
+from lakelog.storage.postgres.connecting import LOST, NotWritable, Session, open_session, reason_of, refusal_of
 from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.timeline import Follower, timeline_of
 
 POOL_SIZE = 8
 ACQUIRE_SECONDS = 10.0
+CHECK_SECONDS = 2.0
 SETTINGS = {
     "application_name": "lakelog",
     # An ANALYZE of a table that is still tiny would turn every head lookup into a scan of the journal.
@@ -46,6 +49,7 @@ _DEFINITE = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 
+_SQL = load("partitions")
 _log = logging.getLogger(__name__)
 
 
@@ -100,7 +104,10 @@ class Database:
         self._outages = _outages.setdefault(self._address, Outages(self._address))
         self._is_open = False
         self._room = asyncio.Semaphore(size)
-        self._idle: list[asyncpg.Connection] = []
+        self._idle: list[Session] = []
+        self._used: set[Session] = set()
+        self.timeline = timeline_of(self._address)
+        self._followers: list[Follower] = [self.timeline.follow(self._leave_lower)]
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -123,7 +130,7 @@ class Database:
         from lakelog.storage.postgres.migrate import newest_version
 
         try:
-            version = (await self.read(load("partitions")["schema_version_read"]))[0][0]
+            version = (await self.read(_SQL["schema_version_read"]))[0][0]
         except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedTableError):
             version = None
         if version is None or version < newest_version():
@@ -131,6 +138,25 @@ class Database:
                 f"The schema of PostgreSQL at {self._address} is missing or older than this version. "
                 "Run `lakelog migrate`."
             )
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        """Call `call` when a promoted standby has replaced the data, before any of the new data is returned."""
+        self._followers.append(self.timeline.follow(call))
+
+    async def check(self) -> None:
+        """Raise `Unavailable` if the database does not respond or accepts no writes."""
+        try:
+            async with self._connection() as session:
+                try:
+                    async with asyncio.timeout(CHECK_SECONDS):
+                        await session.check(self.timeline.number)
+                except TimeoutError:
+                    session.terminate()
+                    raise self._unavailable(f"did not respond within {CHECK_SECONDS:g} s") from None
+        except NotWritable as error:
+            raise self._unavailable(str(error)) from error
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise self._unavailable(f"cannot be reached: {reason_of(error)}") from error
 
     async def read(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
         """Return the rows of a repeatable statement. A lost connection raises `Unavailable`."""
@@ -142,17 +168,18 @@ class Database:
     async def write(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
         """Return the rows of a statement that writes. A connection lost during it raises `OutcomeUnknown`."""
         try:
-            async with self._connection() as connection:
-                rows = await connection.fetch(query, *arguments)
+            async with self._connection() as session:
+                if self.timeline.is_unconfirmed:
+                    await self._await_standby(session)
+                rows = await session.fetch(query, *arguments)
+                self._confirm(session)
         except _DEFINITE as error:
             self._outages.statement_failed(reason_of(error))
             raise self._unavailable(f"did not complete the statement: {reason_of(error)}") from error
         except LOST as error:
             self.lost(error)
-            raise OutcomeUnknown(
-                f"The connection to PostgreSQL at {self._address} was lost: {reason_of(error)}.",
-                unreachable="database",
-                database=str(self._address),
+            raise self._unknown(
+                f"The connection to PostgreSQL at {self._address} was lost: {reason_of(error)}."
             ) from error
         except asyncpg.InsufficientPrivilegeError as error:
             raise ConfigurationError(
@@ -164,6 +191,35 @@ class Database:
             self._outages.answered()
         return rows
 
+    def _confirm(self, session: Session) -> None:
+        """Raise `OutcomeUnknown` if what the session has just written could be missing on the node that continues."""
+        if session.timeline != self.timeline.number:
+            raise self._unknown(f"PostgreSQL at {self._address} was replaced by a promoted standby during the call.")
+        if session.is_unconfirmed:
+            session.is_unconfirmed, self.timeline.is_unconfirmed = False, True
+            raise self._unknown(
+                f"PostgreSQL at {self._address} cancelled the wait for its synchronous standby: the call took effect, "
+                "and a failover could lose it."
+            )
+
+    async def _await_standby(self, session: Session) -> None:
+        """Commit something, which waits until the synchronous standby has it and everything before it.
+
+        Otherwise a repeat that finds an unconfirmed write would be answered with success.
+        """
+        await session.fetch(_SQL["standby_await"])
+        if session.is_unconfirmed:
+            session.is_unconfirmed = False
+            raise self._unavailable("waits for its synchronous standby")
+        self.timeline.is_unconfirmed = False
+
+    async def await_standby(self) -> None:
+        """Wait until the synchronous standby, if there is one, has everything that is visible now."""
+        await self.write(_SQL["standby_await"])
+
+    def _unknown(self, detail: str) -> OutcomeUnknown:
+        return OutcomeUnknown(detail, unreachable="database", database=str(self._address))
+
     def _unavailable(self, reason: str) -> Unavailable:
         return Unavailable(
             f"PostgreSQL at {self._address} {reason}.", unreachable="database", database=str(self._address)
@@ -174,23 +230,40 @@ class Database:
         self._outages.lost(error)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
+    async def _connection(self) -> AsyncIterator[Session]:
         """Provide a connection for a statement. It is reused after success or an error of the statement."""
         connection = await self._take()
+        self._used.add(connection)
         try:
             yield connection
         except (asyncio.CancelledError, TimeoutError):
+            self._used.discard(connection)
             leaving = asyncio.create_task(self._leave(connection))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
             await asyncio.shield(leaving)
             raise
         except BaseException as error:
-            if isinstance(error, LOST) or not isinstance(error, asyncpg.PostgresError):
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError | NotWritable):
+                # The node became read-only, and the other connections go to the same node.
+                self._close_idle()
+                connection.terminate()
+            elif isinstance(error, LOST) or not isinstance(error, asyncpg.PostgresError | LakelogError):
                 connection.terminate()
             self._give_back(connection)
             raise
         self._give_back(connection)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().terminate()
+
+    def _leave_lower(self) -> None:
+        """End the connections to the nodes that were replaced. Statements on them fail at once."""
+        self._close_idle()
+        for session in self._used:
+            if session.timeline < self.timeline.number:
+                session.terminate()
 
     async def _leave(self, connection: asyncpg.Connection) -> None:
         """Close the connection of a cancelled statement, which asks the server to stop the statement."""
@@ -199,7 +272,7 @@ class Database:
         finally:
             self._room.release()
 
-    async def _take(self) -> asyncpg.Connection:
+    async def _take(self) -> Session:
         """Return the connection that was used last, or a new one.
 
         This replaces asyncpg's pool, which gives one connection to two callers if it breaks while it is returned.
@@ -217,15 +290,19 @@ class Database:
             self._room.release()
             raise
 
-    def _kept(self) -> asyncpg.Connection | None:
+    def _kept(self) -> Session | None:
         while self._idle:
             if not (connection := self._idle.pop()).is_closed():
                 return connection
         return None
 
-    async def _connect(self, command_timeout: float | None = None) -> asyncpg.Connection:
+    async def _connect(self, command_timeout: float | None = None, *, lowest: int | None = None) -> Session:
+        if lowest is None:
+            lowest = self.timeline.number
         try:
-            connection = await connect(self._url, self._address, SETTINGS, command_timeout)
+            connection = await open_session(
+                self._url, self._address, SETTINGS, lowest=lowest, command_timeout=command_timeout
+            )
         except LakelogError as error:
             if not self._is_open:
                 raise
@@ -233,21 +310,30 @@ class Database:
             # After the start, a refusal is an outage, too: the server recovers when the cause is fixed.
             raise Unavailable(error.detail, **{"unreachable": "database", **error.subject}) from error
         self._outages.connected()
+        # Before anything is read through the connection: followers drop what they know of a lower timeline.
+        self.timeline.saw(connection.timeline)
         return connection
 
-    def _give_back(self, connection: asyncpg.Connection) -> None:
-        if self._is_closed:
+    def _give_back(self, connection: Session) -> None:
+        self._used.discard(connection)
+        if self._is_closed or connection.timeline < self.timeline.number:
             connection.terminate()
         elif not connection.is_closed():
             self._idle.append(connection)
         self._room.release()
 
-    async def connect(self) -> asyncpg.Connection:
+    async def connect(self) -> Session:
         """Open a separate connection for listening. The caller closes it."""
         return await self._connect()
 
+    async def compare_hosts(self) -> None:
+        """Look for a node with a higher timeline, if the URL has several hosts: the present one may be replaced."""
+        if self._address.has_several_hosts:
+            (await self._connect(lowest=0)).terminate()
+
     async def close(self) -> None:
         self._is_closed = True
+        self._followers.clear()
         await asyncio.gather(*self._leaving)
         for connection in self._idle:
             await _ended(connection, 5)

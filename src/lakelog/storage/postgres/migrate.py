@@ -13,7 +13,7 @@ import asyncpg
 
 from lakelog.errors import ConfigurationError
 from lakelog.storage.postgres.address import address_of
-from lakelog.storage.postgres.connecting import connect
+from lakelog.storage.postgres.connecting import open_session
 
 _LOCK = 5497628094138482687
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
@@ -80,7 +80,7 @@ async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: s
 
 
 async def _connect(url: str) -> asyncpg.Connection:
-    return await connect(url, address_of(url), {"lock_timeout": "30s", "client_min_messages": "warning"})
+    return await open_session(url, address_of(url), {"lock_timeout": "30s", "client_min_messages": "warning"})
 
 
 async def _applied(connection: asyncpg.Connection) -> list[str]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString, TypeVar
@@ -17,7 +16,8 @@ from typing import LiteralString, TypeVar
 import asyncpg
 
 from lakelog import failpoints
-from lakelog.errors import LakelogError, OffsetOutOfRange, Unavailable
+from lakelog.errors import OffsetOutOfRange, Unavailable
+from lakelog.storage.postgres.announcing import Announcements
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
 from lakelog.storage.postgres.connection import Database
@@ -49,8 +49,6 @@ _READ_TRIES = 20
 _REMOVE_PARTITIONS = 1000
 _REMOVE_STATEMENTS = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
-_MAX_ANNOUNCED = 300
-"""Maximum size of a notification, which holds 8,000 bytes. Beyond it, `any` is announced."""
 
 Item = TypeVar("Item")
 
@@ -60,8 +58,9 @@ class PostgresStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._name = secrets.token_hex(4)
+        self._announcements = Announcements(database)
         self._appender = Appender(database)
+        database.on_replaced(self._appender.drop)
         self._groups = PostgresGroups(database, self._appender)
         self._cold = PostgresCold(database)
         self._staging = PostgresStaging(database, self._appender)
@@ -269,37 +268,24 @@ class PostgresStore:
     async def durability(self) -> Durability:
         row = (await self._database.read(_SQL["durability_read"]))[0]
         weak = [f"{name}=off" for name in ("fsync", "full_page_writes", "synchronous_commit") if row[name] == "off"]
-        return Durability(weak=weak, synchronous_standby=bool(row["standbys"]), timeline=row["timeline"])
+        waits = row["synchronous_commit"] not in ("off", "local")
+        return Durability(
+            weak=weak,
+            synchronous_standby=waits and bool(row["standbys"]),
+            timeline=self._database.timeline.number,
+        )
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        self._database.on_replaced(call)
+
+    async def check(self) -> None:
+        await self._database.check()
 
     async def announce(self, pids: Collection[int]) -> None:
-        text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
-        await self._database.read(_SQL["partitions_announce"], f"{self._name}:{text}")
+        await self._announcements.send(pids)
 
-    async def announcements(self) -> AsyncIterator[set[int]]:
-        heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
-
-        def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
-            sender, _, pids = str(text).partition(":")
-            if sender != self._name:
-                heard.put_nowait({int(pid) for pid in pids.split(",") if pid})
-
-        while True:
-            try:
-                connection = await self._database.connect()
-            except LakelogError:
-                await asyncio.sleep(1)
-                continue
-            try:
-                connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
-                await connection.add_listener("lakelog_grown", hear)
-                yield set()
-                while (grown := await heard.get()) is not None:
-                    yield grown
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                self._database.lost(error)
-                await asyncio.sleep(0.2)
-            finally:
-                connection.terminate()
+    def announcements(self) -> AsyncIterator[set[int]]:
+        return self._announcements.listen()
 
     async def close(self) -> None:
         await self._database.close()

@@ -175,7 +175,10 @@ select clock_timestamp();
 -- durability_read: returns the settings under which an acknowledged commit could be lost
 select current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
        (select reset_val from pg_settings where name = 'synchronous_commit') as synchronous_commit,
-       current_setting('synchronous_standby_names') as standbys, (select timeline_id from pg_control_checkpoint()) as timeline;
+       current_setting('synchronous_standby_names') as standbys;
+
+-- standby_await: writes a record without content, whose commit waits for the synchronous standby
+select pg_logical_emit_message(true, 'lakelog', '');
 
 -- lock_slots_read: returns how many locks all transactions can hold together
 select current_setting('max_locks_per_transaction')::integer

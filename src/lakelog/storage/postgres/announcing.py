@@ -1,0 +1,98 @@
+"""Announcements between processes: NOTIFY, and the connection that listens.
+
+The connection that listens is also the first to notice that its node stopped or was replaced: it is checked every
+second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Collection
+
+import asyncpg
+
+from lakelog.errors import LakelogError
+from lakelog.storage.postgres.connecting import NotWritable, Session
+from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.queries import load
+
+_SQL = load("partitions")
+_PING_EVERY_SECONDS = 1.0
+"""How often the connection that listens is checked."""
+_PING_SECONDS = 2.0
+"""How long a check may take."""
+_COMPARE_EVERY = 5
+"""With several hosts, every how many checks their timelines are compared."""
+_RECONNECT_SECONDS = 0.5
+_PAUSE_SECONDS = 0.2
+_MAX_ANNOUNCED = 300
+"""Maximum size of a notification, which holds 8,000 bytes. Beyond it, `any` is announced."""
+
+
+class Announcements:
+    """The announcements of one store; see `PartitionStore.announce`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._name = secrets.token_hex(4)
+
+    async def send(self, pids: Collection[int]) -> None:
+        text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
+        await self._database.read(_SQL["partitions_announce"], f"{self._name}:{text}")
+
+    async def listen(self) -> AsyncIterator[set[int]]:
+        heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
+
+        def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
+            sender, _, pids = str(text).partition(":")
+            if sender != self._name:
+                heard.put_nowait({int(pid) for pid in pids.split(",") if pid})
+
+        while True:
+            try:
+                connection = await self._database.connect()
+            except LakelogError:
+                await asyncio.sleep(_RECONNECT_SECONDS)
+                continue
+            try:
+                connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
+                await connection.add_listener("lakelog_grown", hear)
+                yield set()
+                async for grown in self._heard(connection, heard):
+                    yield grown
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, NotWritable) as error:
+                self._database.lost(error)
+            finally:
+                connection.terminate()
+            await asyncio.sleep(_PAUSE_SECONDS)
+            while not heard.empty():
+                # The end of the old connection must not end the next one.
+                heard.get_nowait()
+
+    async def _heard(self, connection: Session, heard: asyncio.Queue[set[int] | None]) -> AsyncIterator[set[int]]:
+        """Yield what is heard until the connection ends, and check the connection every second."""
+        clock = asyncio.get_running_loop().time
+        pings, ping_at = 0, clock() + _PING_EVERY_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout_at(ping_at):
+                    if (grown := await heard.get()) is None:
+                        return
+            except TimeoutError:
+                pass
+            else:
+                yield grown
+            if clock() >= ping_at:
+                pings += 1
+                await self._ping(connection, pings)
+                ping_at = clock() + _PING_EVERY_SECONDS
+
+    async def _ping(self, connection: Session, count: int) -> None:
+        """Find out that the node stopped, became read-only or was replaced; statements may be stuck on it."""
+        async with asyncio.timeout(_PING_SECONDS):
+            await connection.check(self._database.timeline.number)
+        if count % _COMPARE_EVERY == 0:
+            with contextlib.suppress(LakelogError):
+                await self._database.compare_hosts()

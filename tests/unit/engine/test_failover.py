@@ -1,0 +1,31 @@
+"""After a standby that lacks the last writes is promoted, nothing of the lost timeline is delivered or acknowledged."""
+
+from __future__ import annotations
+
+from lakelog.model.lease import Answered, Verb
+from tests.unit.engine.test_cell_caches import Standby, values, world
+
+
+async def test_S3_what_is_published_after_a_failover_is_delivered_under_its_offsets() -> None:
+    async with world() as its:
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-1", b"lost-2", b"lost-3")
+        standby.promote()
+        its.store.promoted()
+        assert await its.publish(its.other, b"new-1", b"new-2", b"new-3") == [1, 2, 3]
+        (lease,) = await its.consume(its.engine)
+        assert values([lease]) == [(1, b"new-1"), (2, b"new-2"), (3, b"new-3")]
+        assert await its.say(its.engine, lease, Verb.ACK) == Answered()
+        assert await its.consume(its.other, "bob") == []
+
+
+async def test_S9_a_lease_of_the_lost_timeline_is_refused() -> None:
+    async with world() as its:
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-1")
+        (lost,) = await its.consume(its.engine)
+        standby.promote()
+        its.store.promoted()
+        await its.publish(its.other, b"new-1")
+        assert await its.say(its.engine, lost, Verb.ACK) != Answered()
+        assert values(await its.consume(its.engine)) == [(1, b"new-1")]
