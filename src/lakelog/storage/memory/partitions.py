@@ -13,6 +13,7 @@ from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
 from lakelog.storage.memory.groups import MemoryGroups
+from lakelog.storage.memory.listener import Listener
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.store import (
@@ -35,27 +36,6 @@ from lakelog.storage.store import (
 )
 
 
-class _Listener:
-    """A reader of announcements. Announcements that arrive between two reads are kept as one set."""
-
-    def __init__(self) -> None:
-        self._pids: set[int] = set()
-        self._told = asyncio.Event()
-
-    def tell(self, pids: Collection[int]) -> None:
-        self._pids.update(pids)
-        self._told.set()
-
-    def __aiter__(self) -> _Listener:
-        return self
-
-    async def __anext__(self) -> set[int]:
-        await self._told.wait()
-        self._told.clear()
-        pids, self._pids = self._pids, set()
-        return pids
-
-
 class MemoryStore:
     """A `PartitionStore` in memory, with one dict of batches per roll, like the hot tables of PostgreSQL."""
 
@@ -74,7 +54,7 @@ class MemoryStore:
         self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
         self._followers: list[Callable[[], None]] = []
         # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
-        self._listeners: WeakKeyDictionary[_Listener, None] = WeakKeyDictionary()
+        self._listeners: WeakKeyDictionary[Listener, None] = WeakKeyDictionary()
 
     @property
     def groups(self) -> MemoryGroups:
@@ -258,7 +238,7 @@ class MemoryStore:
             listener.tell(pids)
 
     def announcements(self) -> AsyncIterator[set[int]]:
-        listener = _Listener()
+        listener = Listener()
         self._listeners[listener] = None
         return listener
 
