@@ -188,6 +188,10 @@ class _StoreConnection(_Connection):
         self.announcements = there.announcements
         self.on_replaced = there.on_replaced
 
+    @property
+    def timeline(self) -> int:
+        return cast("int", self._there.timeline)
+
     async def close(self) -> None:
         """Do nothing: the database keeps running."""
 

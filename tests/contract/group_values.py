@@ -34,6 +34,7 @@ def entry(
     snapshot: bool = False,
     bounds: tuple[int, int] = (0, ALWAYS),
     dead: Sequence[NewDeadLetter] = (),
+    nonces: tuple[int, int] = (0, 0),
 ) -> JournalEntry:
     return JournalEntry(
         group_id=group_id,
@@ -43,6 +44,8 @@ def entry(
         body=body_of(version),
         not_before_ms=bounds[0],
         not_after_ms=bounds[1],
+        nonce=nonces[0],
+        after_nonce=nonces[1],
         dead_letters=dead,
     )
 

@@ -189,3 +189,22 @@ async def test_the_newest_row_of_each_journal_is_read_in_one_call(backing: Backi
             (3, False, body_of(3)),
         ]
         assert await store.groups.journals_newest([]) == []
+
+
+async def test_S3_a_version_counts_only_with_its_nonce(backing: Backing) -> None:
+    """After a failover that lost rows, version 2 can exist again with another content."""
+    group, (pid,) = new_group(), new_pids(1)
+    async with backing.store() as store:
+        first = entry(group, pid, 1, snapshot=True, nonces=(71, 0))
+        second = entry(group, pid, 2, nonces=(72, 71))
+        assert [await commit(store.groups, each) for each in (first, second)] == [[OK], [OK]]
+        stale = entry(group, pid, 3, nonces=(83, 82))
+        assert await commit(store.groups, stale) == [CONFLICT]
+        behind = {}
+        for version, nonce in ((1, 71), (1, 81), (2, 72), (2, 82), (3, 83)):
+            ask = JournalRequest(group_id=group, pid=pid, after=version, after_nonce=nonce)
+            (read,) = await store.groups.journals_read([ask])
+            behind[version, nonce] = [(row.version, row.nonce) for row in read.rows]
+        every = [(1, 71), (2, 72)]
+        assert behind == {(1, 71): [(2, 72)], (1, 81): every, (2, 72): [], (2, 82): every, (3, 83): every}
+        assert await commit(store.groups, replace(stale, after_nonce=72)) == [OK]

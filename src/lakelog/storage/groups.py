@@ -104,20 +104,25 @@ class GroupCatalog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRow:
-    """One commit. The body is the whole state in a snapshot, otherwise the events of the commit."""
+    """One commit. The body is the whole state in a snapshot, otherwise the events of the commit.
+
+    After a failover that lost rows, a version can exist again with another body: its nonce then differs.
+    """
 
     version: int
     snapshot: bool
     body: bytes
+    nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRequest:
-    """Requests the rows of one journal. `after` is the version that the caller has, 0 for none."""
+    """Requests the rows of one journal. `after` is the version that the caller has, 0 for none, and its nonce."""
 
     group_id: int
     pid: int
     after: int = 0
+    after_nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +130,8 @@ class JournalRead:
     """Rows without a gap: those after `after`, or those from the newest snapshot on (without one, from the first row).
 
     The rows begin at the snapshot if some rows after `after` were trimmed, if there are more than `JOURNAL_READ_ROWS`
-    and a snapshot is among them, or if the journal ends before `after`. No rows means that there is nothing newer or,
-    if `after` is 0, that the journal does not exist.
+    and a snapshot is among them, if the journal ends before `after`, or if the row `after` has another nonce. No rows
+    means that there is nothing newer or, if `after` is 0, that the journal does not exist.
     """
 
     rows: Sequence[JournalRow]
@@ -153,8 +158,9 @@ class NewDeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One decision: the row with `version`, which must follow the last version of the journal. The first is 1.
+    """One decision: the row with `version`, which must follow the last row of the journal. The first version is 1.
 
+    `after_nonce` is the nonce of the row that the decision was based on; 0 for the first version.
     The row is written only if the database's clock is within the bounds, both included.
     """
 
@@ -165,6 +171,8 @@ class JournalEntry:
     body: bytes
     not_before_ms: int
     not_after_ms: int
+    nonce: int = 0
+    after_nonce: int = 0
     dead_letters: Sequence[NewDeadLetter] = ()
 
 
@@ -173,7 +181,7 @@ class CommitStatus(IntEnum):
 
     OK = 0
     CONFLICT = 1
-    """The journal has another last version. Read the new rows and decide again."""
+    """The journal has another last row. Read the new rows and decide again."""
     TIME = 2
     """The clock is outside the bounds. Decide again with `clock_ms`."""
 

@@ -362,6 +362,11 @@ class PartitionStore(Protocol):
         """Yield the partitions that other processes announced. An empty set follows a reconnect: any may have grown."""
         ...
 
+    @property
+    def timeline(self) -> int:
+        """A number that rises when a promoted standby replaces the data; 1 if that never happened."""
+        ...
+
     def on_replaced(self, call: Callable[[], None]) -> None:
         """Call `call` when a promoted standby has replaced the data, before any of the new data is returned.
 

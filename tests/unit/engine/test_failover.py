@@ -29,3 +29,32 @@ async def test_S9_a_lease_of_the_lost_timeline_is_refused() -> None:
         await its.publish(its.other, b"new-1")
         assert await its.say(its.engine, lost, Verb.ACK) != Answered()
         assert values(await its.consume(its.engine)) == [(1, b"new-1")]
+
+
+async def test_S8_no_token_of_the_lost_timeline_is_given_out_again() -> None:
+    """The owner of the lost lease would ack another message with it."""
+    async with world() as its:
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-1")
+        (lost,) = await its.consume(its.engine)
+        standby.promote()
+        its.store.promoted()
+        await its.publish(its.other, b"new-1")
+        (lease,) = await its.consume(its.engine)
+        assert list(lease.offsets) == list(lost.offsets) == [1]
+        assert lease.token > lost.token
+        assert await its.say(its.engine, lost, Verb.ACK) != Answered()
+        assert await its.say(its.engine, lease, Verb.ACK) == Answered()
+
+
+async def test_S9_a_decision_about_a_lost_row_is_never_written_although_its_version_fits() -> None:
+    """The server has not noticed the failover: only the nonce of the row tells the two versions apart."""
+    async with world() as its:
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-1", b"lost-2")
+        (lost,) = await its.consume(its.engine, count=1)
+        standby.promote()
+        await its.publish(its.other, b"new-1", b"new-2")
+        (lease,) = await its.consume(its.other, "bob", count=2)
+        assert await its.say(its.engine, lost, Verb.ACK) != Answered()
+        assert await its.say(its.other, lease, Verb.ACK, "bob") == Answered()

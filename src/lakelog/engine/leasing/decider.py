@@ -6,7 +6,7 @@ Writes nothing: a decision holds only if it is committed.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lakelog.coordinator.leasing.codec import encode_events, encode_state
@@ -35,10 +35,13 @@ _LOOK_FURTHER = 100
 class Decider:
     """Gives commits their steps and journal entries."""
 
-    def __init__(self, batch_cache: BatchCache, clocks: Mapping[int, Clock], dice: random.Random) -> None:
+    def __init__(
+        self, batch_cache: BatchCache, clocks: Mapping[int, Clock], dice: random.Random, nonces: Iterator[int]
+    ) -> None:
         self._batch_cache = batch_cache
         self._clocks = clocks
         self._random = dice
+        self._nonces = nonces
 
     def decide(self, commit: PendingCommit) -> None:
         journal = commit.journal
@@ -91,6 +94,8 @@ class Decider:
         return JournalEntry(
             group_id=journal.group.group_id,
             pid=journal.pid,
+            nonce=next(self._nonces),
+            after_nonce=journal.nonce,
             version=journal.version + 1,
             snapshot=snapshot,
             body=encode_state(state) if snapshot else encode_events(decided.events, now_ms, summarize(state)),

@@ -72,6 +72,8 @@ class Journal:
     partition: int
     waiters: Waiters
     version: int = 0
+    nonce: int = 0
+    """The nonce of the row with that version."""
     since_snapshot: int = 0
     state: DeliveryState | None = None
     seen_at: float = 0.0
@@ -139,7 +141,7 @@ class Journal:
     def drop(self) -> None:
         """Forget what was read of the journal, and that the partition was stopped."""
         self.state = self.stop = None
-        self.version = self.since_snapshot = 0
+        self.version = self.nonce = self.since_snapshot = 0
         self.drops += 1
         self.notify()
 

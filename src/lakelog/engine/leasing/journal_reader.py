@@ -23,8 +23,8 @@ class JournalReader:
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self._cells = cells
-        self._kept: dict[tuple[int, int], tuple[int, DeliveryState]] = {}
-        """By group and partition: a version of the journal, and the state at it. The most recently used is last."""
+        self._kept: dict[tuple[int, int], tuple[int, int, DeliveryState]] = {}
+        """By group and partition: a version of the journal, its nonce and its state. The most recently used is last."""
 
     def drop(self, cell: int) -> None:
         """Forget the states of all cells: they are few."""
@@ -46,18 +46,22 @@ class JournalReader:
         places = {partition: (group.group_id, topic.pid(partition)) for partition in starts}
         kept = self._kept
         # Removed: a concurrent read of the same journal must not replay on top of this state.
-        known = {each: kept.pop(places[each], (0, begin(start))) for each, start in starts.items()}
-        asks = [JournalRequest(group_id=group.group_id, pid=places[each][1], after=known[each][0]) for each in known]
+        known = {each: kept.pop(places[each], (0, 0, begin(start))) for each, start in starts.items()}
+        asks = [
+            JournalRequest(group_id=group.group_id, pid=places[each][1], after=version, after_nonce=nonce)
+            for each, (version, nonce, _) in known.items()
+        ]
         reads = await self._cells[cell].groups.journals_read(asks)
         if kept is not self._kept:
             # The cell was dropped: these rows may not follow the cached state.
             return await self._read(cell, group, topic, starts)
         found = {}
-        for (partition, (version, state)), read in zip(known.items(), reads, strict=True):
+        for (partition, (version, nonce, state)), read in zip(known.items(), reads, strict=True):
             state, _ = replay_rows(state, read)
-            version = read.rows[-1].version if read.rows else version
+            if read.rows:
+                version, nonce = read.rows[-1].version, read.rows[-1].nonce
             if version:
-                kept[places[partition]] = (version, state)
+                kept[places[partition]] = (version, nonce, state)
             found[partition] = decode_state(encode_state(state))
         while len(kept) > KEEP:
             del kept[next(iter(kept))]

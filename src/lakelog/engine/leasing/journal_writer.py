@@ -93,7 +93,7 @@ class JournalWriter:
             return []
         journal, entry = commit.journal, commit.entry
         assert entry is not None
-        journal.version = entry.version
+        journal.version, journal.nonce = entry.version, entry.nonce
         journal.since_snapshot = 0 if entry.snapshot else journal.since_snapshot + 1
         journal.seen_at = time.monotonic()
         orphans = [(journal, operation, reply) for operation, reply in answer_all(commit)]
@@ -123,12 +123,12 @@ class JournalWriter:
 
     async def check(self, cell: int, commits: Sequence[PendingCommit]) -> Orphans:
         """Answer commits with nothing to write if the journal has not changed; else decide again."""
-        versions = [commit.journal.version for commit in commits]
+        versions = [(commit.journal.version, commit.journal.nonce) for commit in commits]
         failed = await self._loader.load(cell, [commit.journal for commit in commits])
         for commit, version in zip(commits, versions, strict=True):
             if commit.journal in failed:
                 fail(commit, failed[commit.journal], self._clocks[cell])
-            elif commit.journal.version != version or commit.journal.state is None:
+            elif (commit.journal.version, commit.journal.nonce) != version or commit.journal.state is None:
                 commit.journal.pending.extendleft(reversed(commit.pending))
             else:
                 answer_all(commit)

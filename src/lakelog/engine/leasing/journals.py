@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -59,7 +59,7 @@ class Journals:
         loader = Loader(cells, batch_cache, clocks)
         pipeline = DecisionPipeline(
             loader=loader,
-            decider=Decider(batch_cache, clocks, random.Random(secrets.randbits(64))),
+            decider=Decider(batch_cache, clocks, random.Random(secrets.randbits(64)), self._nonces()),
             letters=DeadLetterBuilder(batch_cache),
             writer=JournalWriter(cells, clocks, loader, self._cell_health.heard, activity),
             cell_health=self._cell_health,
@@ -70,6 +70,10 @@ class Journals:
         """Groups as they were last altered in this process. A caller may still hold an older one."""
         self._requests = count(1)
         self._name = secrets.token_hex(4)
+
+    def _nonces(self) -> Iterator[int]:
+        """Yield numbers below 2**63: each once, and other processes yield others."""
+        yield from count(int(self._name, 16) << 31)
 
     def journal(self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int) -> Journal:
         """Return the journal of the group and partition; there is one in this process."""

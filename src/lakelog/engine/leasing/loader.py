@@ -40,7 +40,9 @@ class Loader:
         if not journals:
             return {}
         asks = [
-            JournalRequest(group_id=each.group.group_id, pid=each.pid, after=each.version if each.state else 0)
+            JournalRequest(group_id=each.group.group_id, pid=each.pid, after=each.version, after_nonce=each.nonce)
+            if each.state
+            else JournalRequest(group_id=each.group.group_id, pid=each.pid)
             for each in journals
         ]
         drops = [journal.drops for journal in journals]
@@ -52,12 +54,21 @@ class Loader:
             self._clocks[cell].heard(read.clock_ms)
             journal.seen_at = time.monotonic()
             try:
-                _replay(journal, read)
+                if _replay(journal, read) and self._cells[cell].timeline > 1:
+                    self._skip_lost_tokens(journal)
             except Exception as error:
                 # Some of the rows may have been applied.
                 journal.state = None
                 failed[journal] = as_error(error)
         return failed
+
+    def _skip_lost_tokens(self, journal: Journal) -> None:
+        """Give out no token again that was given out on a lost timeline: its owner could answer for another message.
+
+        All tokens are below the present time in microseconds; see `token_before`.
+        """
+        assert journal.state is not None
+        journal.state.last_token = max(journal.state.last_token, self._clocks[journal.cell].now_ms() * 1000)
 
     def must_read(self, journal: Journal, pending: PendingOperation) -> bool:
         """Return whether the log must be read before the operation is decided."""
@@ -116,16 +127,19 @@ def _filter_of(journal: Journal) -> Filter | None:
     return parse(text) if text else None
 
 
-def _replay(journal: Journal, read: JournalRead) -> None:
+def _replay(journal: Journal, read: JournalRead) -> bool:
+    """Apply the rows, and return whether the state was read as a whole."""
     state = journal.state
+    is_whole = state is None
     if state is None:
         state, journal.since_snapshot = journal.beginning(), 0
     elif not read.rows:
-        return
+        return False
     journal.state, journal.since_snapshot = replay_rows(state, read, journal.since_snapshot)
-    journal.version = read.rows[-1].version if read.rows else 0
+    journal.version, journal.nonce = (read.rows[-1].version, read.rows[-1].nonce) if read.rows else (0, 0)
     # Another server may have granted leases: the dispatcher must know when they end.
     journal.notify()
+    return is_whole or read.rows[0].snapshot
 
 
 def _wants_messages(operation: Operation) -> bool:

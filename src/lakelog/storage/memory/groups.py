@@ -50,10 +50,17 @@ class _Journal:
                 return row.version
         return 0
 
-    def behind(self, after: int) -> list[JournalRow]:
-        if after == self.last:
+    def nonce(self, version: int) -> int | None:
+        """Return the nonce of a version: 0 before the first one, None if there is no such row."""
+        if version == 0:
+            return 0
+        return self.rows[version - self.first][0].nonce if self.first <= version <= self.last else None
+
+    def behind(self, after: int, nonce: int) -> list[JournalRow]:
+        is_known = self.nonce(after) in (nonce, None)
+        if after == self.last and is_known:
             return []
-        there = self.first <= after + 1 <= self.last
+        there = self.first <= after + 1 <= self.last and is_known
         snapshot = self.snapshot_version()
         if there and (self.last - after <= JOURNAL_READ_ROWS or snapshot <= after):
             return self.from_version(after + 1)
@@ -86,7 +93,7 @@ class MemoryGroups:
         none = _Journal()
         journals = [self._journals.get((ask.group_id, ask.pid), none) for ask in asks]
         return [
-            JournalRead(rows=journal.behind(ask.after), clock_ms=now)
+            JournalRead(rows=journal.behind(ask.after, ask.after_nonce), clock_ms=now)
             for ask, journal in zip(asks, journals, strict=True)
         ]
 
@@ -217,12 +224,13 @@ class MemoryGroups:
     def _commit(self, entry: JournalEntry, now: int) -> CommitStatus:
         place = (entry.group_id, entry.pid)
         journal = self._journals.get(place, _Journal())
-        if entry.version != journal.last + 1:
+        if entry.version != journal.last + 1 or entry.after_nonce != journal.nonce(journal.last):
             return CommitStatus.CONFLICT
         if not entry.not_before_ms <= now <= entry.not_after_ms:
             return CommitStatus.TIME
         self._journals[place] = journal
-        journal.rows.append((JournalRow(version=entry.version, snapshot=entry.snapshot, body=entry.body), now))
+        row = JournalRow(version=entry.version, nonce=entry.nonce, snapshot=entry.snapshot, body=entry.body)
+        journal.rows.append((row, now))
         for letter in _letters(entry, now):
             self._dead.setdefault((entry.group_id, letter.key), letter)
         return CommitStatus.OK

@@ -52,6 +52,7 @@ class MemoryStore:
         self._active = 1
         self._born = clock()
         self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
+        self.timeline = 1
         self._followers: list[Callable[[], None]] = []
         # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
         self._listeners: WeakKeyDictionary[Listener, None] = WeakKeyDictionary()
@@ -226,6 +227,7 @@ class MemoryStore:
 
     def promoted(self) -> None:
         """Report that the data was replaced, as after the promotion of a standby."""
+        self.timeline += 1
         for call in self._followers:
             call()
 

@@ -1,6 +1,6 @@
 """The journals, members, heartbeats and dead letters of a cell on PostgreSQL.
 
-The primary key of a journal makes a version unique, and `lakelog.journals_commit` (in migrations) writes a version only
+The primary key of a journal makes a version unique, and `lakelog.journals_write` (in migrations) writes a version only
 after the last one. This requires that no statement takes longer than `JOURNAL_GRACE_SECONDS`; the statement timeout is
 a third of it.
 """
@@ -53,12 +53,13 @@ class PostgresGroups:
             [ask.group_id for ask in asks],
             [ask.pid for ask in asks],
             [ask.after for ask in asks],
+            [ask.after_nonce for ask in asks],
             JOURNAL_READ_ROWS,
         )
         found: list[list[JournalRow]] = [[] for _ in asks]
-        for part, version, snapshot, body, _ in rows:
+        for part, version, nonce, snapshot, body, _ in rows:
             if version is not None:
-                found[part - 1].append(JournalRow(version=version, snapshot=snapshot, body=body))
+                found[part - 1].append(JournalRow(version=version, nonce=nonce, snapshot=snapshot, body=body))
         return [JournalRead(rows=each, clock_ms=rows[0]["clock_ms"]) for each in found]
 
     async def journals_newest(self, places: Sequence[tuple[int, int]]) -> list[JournalRow | None]:
@@ -75,14 +76,16 @@ class PostgresGroups:
             [entry.group_id for entry in ordered],
             [entry.pid for entry in ordered],
             [entry.version for entry in ordered],
+            [entry.nonce for entry in ordered],
+            [entry.after_nonce for entry in ordered],
             [entry.snapshot for entry in ordered],
             [entry.body for entry in ordered],
             [entry.not_before_ms for entry in ordered],
             [entry.not_after_ms for entry in ordered],
         ]
-        query = "journals_commit"
+        query = "journals_write"
         if any(entry.dead_letters for entry in ordered):
-            query = "journals_commit_dead"
+            query = "journals_write_dead"
             arguments += _dead_arguments(ordered)
         clock_ms, statuses = (await self._database.write(_SQL[query], *arguments))[0]
         answers = {

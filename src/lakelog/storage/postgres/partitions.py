@@ -275,6 +275,10 @@ class PostgresStore:
             timeline=self._database.timeline.number,
         )
 
+    @property
+    def timeline(self) -> int:
+        return self._database.timeline.number
+
     def on_replaced(self, call: Callable[[], None]) -> None:
         self._database.on_replaced(call)
 

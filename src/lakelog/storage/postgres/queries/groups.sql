@@ -1,19 +1,23 @@
--- journals_read: returns per request the rows after `after`, or those from the newest snapshot on if some are trimmed or too many
+-- journals_read: returns per request the rows after `after`, or those from the newest snapshot on if some are trimmed or too many,
+-- or if `after` has another nonce
 -- (each `offset 0` keeps a lookup by key from becoming a join with the whole table when that table is tiny)
-select a.part, j.version, j.version = j.snapshot_version as snapshot, j.body, lakelog.ms(clock_timestamp()) as clock_ms
-from unnest($1::bigint[], $2::bigint[], $3::bigint[]) with ordinality as a (group_id, pid, after, part)
+select a.part, j.version, j.nonce, j.version = j.snapshot_version as snapshot, j.body,
+       lakelog.ms(clock_timestamp()) as clock_ms
+from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) with ordinality
+    as a (group_id, pid, after, after_nonce, part)
 left join lateral (
-    select x.version, x.snapshot_version from lakelog.journal x
+    select x.version, x.nonce, x.snapshot_version from lakelog.journal x
     where x.group_id = a.group_id and x.pid = a.pid order by x.version desc limit 1
-) n on n.version <> a.after
+) n on n.version <> a.after or n.nonce <> a.after_nonce
 left join lateral (
-    select true as found from lakelog.journal x
-    where x.group_id = a.group_id and x.pid = a.pid and x.version = a.after + 1 offset 0
+    select bool_or(x.version > a.after) and not bool_or(x.version = a.after and x.nonce <> a.after_nonce) as follows
+    from lakelog.journal x
+    where x.group_id = a.group_id and x.pid = a.pid and x.version between a.after and a.after + 1
 ) next on true
 left join lateral (
-    select x.version, x.snapshot_version, x.body from lakelog.journal x
+    select x.version, x.nonce, x.snapshot_version, x.body from lakelog.journal x
     where x.group_id = a.group_id and x.pid = a.pid and x.version <= n.version and x.version >= case
-        when next.found and (n.version - a.after <= $4::bigint or n.snapshot_version <= a.after) then a.after + 1
+        when next.follows and (n.version - a.after <= $5::bigint or n.snapshot_version <= a.after) then a.after + 1
         else n.snapshot_version
     end offset 0
 ) j on true
@@ -27,12 +31,12 @@ cross join lateral (
     where x.group_id = a.group_id and x.pid = a.pid order by x.version desc limit 1
 ) j;
 
--- journals_commit: commits entries, and returns a status for each and the clock
-select clock_ms, statuses from lakelog.journals_commit($1, $2, $3, $4, $5, $6, $7);
+-- journals_write: commits entries, and returns a status for each and the clock
+select clock_ms, statuses from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
--- journals_commit_dead: commits entries with their dead letters
+-- journals_write_dead: commits entries with their dead letters
 select clock_ms, statuses
-from lakelog.journals_commit_dead($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
+from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- journals_trim: deletes rows that are no longer needed, up to a limit
 select lakelog.journals_trim($1, $2, $3);
