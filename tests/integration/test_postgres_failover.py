@@ -14,19 +14,15 @@ import pytest
 
 from lakelog.batches import decode, to_messages
 from lakelog.engine import Engine
-from lakelog.engine.leasing.consuming import ConsumeAsk, Leased
+from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
-from lakelog.model.group import GroupWish
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.message import Message
-from lakelog.model.position import Earliest
 from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_store
 from lakelog.storage.postgres.connection import Database
 from tests.kit.postgres import Cluster
 from tests.kit.waiting import eventually, eventually_async
-
-WISH = GroupWish(start=Earliest())
 
 
 class Pair:
@@ -83,8 +79,8 @@ async def publish(engine: Engine, scope: Scope, *values: bytes) -> list[int]:
 
 
 async def consume(engine: Engine, scope: Scope, owner: str = "ann") -> list[Leased]:
-    ask = ConsumeAsk(topic="orders", group="billing", owner=owner, max_messages=10, wish=WISH)
-    return list((await engine.leases.consume(scope, ask)).leases)
+    asked = ConsumeRequest(topic="orders", group="billing", owner=owner, max_messages=10, start_from="earliest")
+    return list((await engine.leases.consume(scope, asked)).leases)
 
 
 async def ack(engine: Engine, scope: Scope, lease: Leased, owner: str = "ann") -> object:
