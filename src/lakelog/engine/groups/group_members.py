@@ -15,18 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from lakelog import failpoints
-from lakelog.coordinator.membership import (
-    AssignmentRules,
-    EvictMembers,
-    JoinGroup,
-    LeaveGroup,
-    Member,
-    MembershipState,
-    Operation,
-    decode,
-    encode,
-    step,
-)
+from lakelog.coordinator import membership
 from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.groups.activity import MembersChange
 from lakelog.engine.groups.heartbeats import GRACE_SECONDS, Heartbeats
@@ -54,8 +43,8 @@ _log = logging.getLogger(__name__)
 class _Call:
     """The operations of one caller."""
 
-    operations: Sequence[Operation]
-    done: asyncio.Future[MembershipState]
+    operations: Sequence[membership.Operation]
+    done: asyncio.Future[membership.MembershipState]
 
 
 class GroupMembers:
@@ -74,7 +63,7 @@ class GroupMembers:
         ended: Callable[[GroupMembers], None],
     ) -> None:
         self.group = group
-        self.state = MembershipState()
+        self.state = membership.MembershipState()
         self._store = store
         self._heartbeats = heartbeats
         self._changed = changed
@@ -102,7 +91,7 @@ class GroupMembers:
         self._drops += 1
         self._news.set()
 
-    async def current(self, max_age: float = CACHE_SECONDS) -> MembershipState:
+    async def current(self, max_age: float = CACHE_SECONDS) -> membership.MembershipState:
         """Return the membership, at most that old, without the members whose session has expired."""
         if not self._is_fresh(max_age):
             asked_at = self._loop.time()
@@ -114,7 +103,7 @@ class GroupMembers:
             await self.change()
         return self.state
 
-    async def member(self, member_id: str) -> Member:
+    async def member(self, member_id: str) -> membership.Member:
         state = await self.current()
         if member_id not in state.members:
             # A refusal from the cache is not reliable: the member may have joined through another server.
@@ -127,7 +116,7 @@ class GroupMembers:
             )
         return state.members[member_id]
 
-    async def change(self, *operations: Operation) -> MembershipState:
+    async def change(self, *operations: membership.Operation) -> membership.MembershipState:
         """Apply operations, evict members whose session has expired, and return the membership."""
         call = _Call(operations, self._loop.create_future())
         self._waiting.append(call)
@@ -147,7 +136,7 @@ class GroupMembers:
             return
         self._heartbeats.note(self.group.group_id, member_id, within_seconds)
 
-    def seen_ms(self, member: Member) -> int:
+    def seen_ms(self, member: membership.Member) -> int:
         """Return when the member was last seen, if this process knows."""
         if member.member_id in self._heartbeats.unwritten(self.group.group_id):
             return self._clock_ms
@@ -179,7 +168,7 @@ class GroupMembers:
             self._heartbeats.failed()
             raise
         if read.version != self._version or drops != self._known_drops:
-            self.state, self._known_drops = decode(read.body), drops
+            self.state, self._known_drops = membership.decode(read.body), drops
         self._version, self._seen_ms, self._clock_ms = read.version, dict(read.seen_ms), read.clock_ms
         self._read_at = began
         self._remind()
@@ -218,8 +207,8 @@ class GroupMembers:
                 if not call.done.done():
                     call.done.set_result(state)
 
-    async def _commit(self, operations: Sequence[Operation]) -> MembershipState:
-        rules = AssignmentRules(kind=self.group.kind, assignor=self.group.settings.assignor)
+    async def _commit(self, operations: Sequence[membership.Operation]) -> membership.MembershipState:
+        rules = membership.AssignmentRules(kind=self.group.kind, assignor=self.group.settings.assignor)
         lost: OutcomeUnknown | None = None
         for _ in range(_TRIES):
             try:
@@ -228,8 +217,8 @@ class GroupMembers:
                 if lost is not None:
                     raise lost from None
                 raise
-            evict = [EvictMembers(seen_ms=self._sightings())] if self._heartbeats.is_trusted else []
-            state = step(self.state, [*evict, *operations], rules, self._clock_ms)
+            evict = [membership.EvictMembers(seen_ms=self._sightings())] if self._heartbeats.is_trusted else []
+            state = membership.step(self.state, [*evict, *operations], rules, self._clock_ms)
             if state is self.state:
                 if lost is not None:
                     self._tell()
@@ -243,8 +232,8 @@ class GroupMembers:
                 lost = error
         raise Unavailable(f"The members of group '{self.group.name}' changed too often during the call; retry.")
 
-    async def _put(self, state: MembershipState) -> bool:
-        written = await self._store.members_write(self.group.group_id, self._version + 1, encode(state))
+    async def _put(self, state: membership.MembershipState) -> bool:
+        written = await self._store.members_write(self.group.group_id, self._version + 1, membership.encode(state))
         if failpoints.armed:
             try:
                 failpoints.hit("members.after_write")
@@ -253,7 +242,7 @@ class GroupMembers:
                 raise OutcomeUnknown(error.detail) from error
         return written
 
-    async def _wrote(self, state: MembershipState, operations: Sequence[Operation]) -> None:
+    async def _wrote(self, state: membership.MembershipState, operations: Sequence[membership.Operation]) -> None:
         gone = self.state.members.keys() - state.members.keys()
         change = _change(self.state, state, operations)
         self.state = state
@@ -317,10 +306,12 @@ class GroupMembers:
         self._ended(self)
 
 
-def _change(before: MembershipState, after: MembershipState, operations: Sequence[Operation]) -> MembersChange:
+def _change(
+    before: membership.MembershipState, after: membership.MembershipState, operations: Sequence[membership.Operation]
+) -> MembersChange:
     gone = before.members.keys() - after.members.keys()
-    left = {each.member_id for each in operations if isinstance(each, LeaveGroup)}
-    if any(isinstance(each, JoinGroup) and each.replaces for each in operations):
+    left = {each.member_id for each in operations if isinstance(each, membership.LeaveGroup)}
+    if any(isinstance(each, membership.JoinGroup) and each.replaces for each in operations):
         left = gone
     return MembersChange(
         joined=len(after.members.keys() - before.members.keys()),

@@ -13,18 +13,9 @@ from collections.abc import Callable, Sequence
 from lakelog import failpoints
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import Conflict, EpochChanged, InvalidBatch, LakelogError, Unavailable
+from lakelog.model import write
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Scope, Topic
-from lakelog.model.write import (
-    MAX_STAGED_NUMBER,
-    DecideOptions,
-    StageOptions,
-    StagePiece,
-    Written,
-    attempts_hash,
-    check_attempts,
-    check_write_id,
-)
 from lakelog.storage.staging import PromoteStatus, StagedBatch, WriteDecision
 from lakelog.storage.store import Catalog, PartitionStore, Payload
 
@@ -44,10 +35,12 @@ class Writes:
         self._topics = topics
         self._grew = grew
 
-    async def stage(self, scope: Scope, name: str, wish: StageOptions, pieces: Sequence[StagePiece]) -> None:
+    async def stage(
+        self, scope: Scope, name: str, wish: write.StageOptions, pieces: Sequence[write.StagePiece]
+    ) -> None:
         """Store batches durably. They are encoded and validated; repeating one changes nothing."""
-        check_write_id(wish.write_id)
-        check_attempts([wish.attempt])
+        write.check_write_id(wish.write_id)
+        write.check_attempts([wish.attempt])
         topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
         if (topic.incarnation, topic.epoch) != (wish.incarnation, wish.epoch):
             topic = await self._topics.refresh(scope, name)
@@ -56,15 +49,15 @@ class Writes:
         for piece in pieces:
             if not 0 <= piece.partition < topic.partitions:
                 raise no_partition(topic, piece.partition)
-            if not 0 <= piece.number <= MAX_STAGED_NUMBER:
-                raise InvalidBatch(f"A staged batch's number is 0 to {MAX_STAGED_NUMBER}, not {piece.number}.")
+            if not 0 <= piece.number <= write.MAX_STAGED_NUMBER:
+                raise InvalidBatch(f"A staged batch's number is 0 to {write.MAX_STAGED_NUMBER}, not {piece.number}.")
             shares[topic.cells[piece.partition]].append(_batch(topic, wish, piece))
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
-    async def decide(self, scope: Scope, name: str, wish: DecideOptions) -> Written:
+    async def decide(self, scope: Scope, name: str, wish: write.DecideOptions) -> write.Written:
         """Decide the write, and return the decision when all its messages are in the log. An earlier decision wins."""
-        check_write_id(wish.write_id)
-        check_attempts(wish.attempts)
+        write.check_write_id(wish.write_id)
+        write.check_attempts(wish.attempts)
         topic = await self._topics.refresh(scope, name)
         if topic.incarnation != wish.incarnation:
             _check_topic(topic, wish.incarnation, wish.epoch)
@@ -80,13 +73,13 @@ class Writes:
             )
         if not decision.finished:
             await self._promote(decision, sorted(set(topic.cells)), topic)
-        return Written(count=decision.count, won=decision.attempts_hash == attempts_hash(wish.attempts))
+        return write.Written(count=decision.count, won=decision.attempts_hash == write.attempts_hash(wish.attempts))
 
     async def finish(self, decision: WriteDecision) -> None:
         """Promote the rest of a decided write in all cells."""
         await self._promote(decision, sorted(self._cells))
 
-    async def _decide(self, topic: Topic, wish: DecideOptions) -> WriteDecision:
+    async def _decide(self, topic: Topic, wish: write.DecideOptions) -> WriteDecision:
         _check_topic(topic, wish.incarnation, wish.epoch)
         counts = await asyncio.gather(
             *(
@@ -110,7 +103,7 @@ class Writes:
             incarnation=topic.incarnation,
             write_id=wish.write_id,
             attempts=tuple(wish.attempts),
-            attempts_hash=attempts_hash(wish.attempts),
+            attempts_hash=write.attempts_hash(wish.attempts),
             count=wish.count,
         )
         stands = await self._catalog.writes.decide(decision, wish.epoch)
@@ -152,7 +145,7 @@ class Writes:
             self._grew(cell, pid)
 
 
-def _batch(topic: Topic, wish: StageOptions, piece: StagePiece) -> StagedBatch:
+def _batch(topic: Topic, wish: write.StageOptions, piece: write.StagePiece) -> StagedBatch:
     return StagedBatch(
         pid=topic.pid(piece.partition),
         write_id=wish.write_id,

@@ -14,14 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from lakelog.coordinator.leasing.operations import (
-    AcquireMessages,
-    Granted,
-    Operation,
-    Reply,
-    ReturnKind,
-    ReturnMessages,
-)
+from lakelog.coordinator.leasing import operations
 from lakelog.engine.clock import Clock
 from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.leasing.cell_health import CellHealth
@@ -74,9 +67,9 @@ class DecisionQueue:
         """All running tasks."""
         return self._commits.tasks | self._loads.tasks | self._others
 
-    def submit(self, journal: Journal, operation: Operation) -> asyncio.Future[Reply]:
+    def submit(self, journal: Journal, operation: operations.Operation) -> asyncio.Future[operations.Reply]:
         """Queue the operation. If the future is cancelled before the decision, the operation is dropped."""
-        done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[operations.Reply] = asyncio.get_running_loop().create_future()
         journal.pending.append(PendingOperation(operation, done))
         if not journal.busy:
             self._ready[journal] = None
@@ -100,13 +93,15 @@ class DecisionQueue:
                     fail(PendingCommit(journal, take_pending(journal)), failed[journal], self._clock)
                 self._free(journal)
 
-    def release(self, journal: Journal, owner: str, granted: Granted) -> None:
+    def release(self, journal: Journal, owner: str, granted: operations.Granted) -> None:
         """Release a lease whose caller is gone."""
         ranges = [(offset, offset + 1) for offset in granted.offsets]
-        back = ReturnMessages(owner=owner, token=granted.token, ranges=ranges, kind=ReturnKind.RELEASE, orphaned=True)
+        back = operations.ReturnMessages(
+            owner=owner, token=granted.token, ranges=ranges, kind=operations.ReturnKind.RELEASE, orphaned=True
+        )
         self._start(self._quietly(journal, back))
 
-    async def _quietly(self, journal: Journal, operation: Operation) -> None:
+    async def _quietly(self, journal: Journal, operation: operations.Operation) -> None:
         try:
             await self.submit(journal, operation)
         except LakelogError as error:
@@ -267,7 +262,7 @@ class DecisionQueue:
             with self._pipeline.cell_health.awaiting(self._cell):
                 orphans = await work
             for journal, operation, reply in orphans:
-                if isinstance(operation, AcquireMessages) and isinstance(reply, Granted):
+                if isinstance(operation, operations.AcquireMessages) and isinstance(reply, operations.Granted):
                     self.release(journal, operation.owner, reply)
         except Exception as error:
             for commit in commits:

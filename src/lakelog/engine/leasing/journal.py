@@ -7,17 +7,8 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
+from lakelog.coordinator.leasing import operations
 from lakelog.coordinator.leasing.codec import decode_state, replay
-from lakelog.coordinator.leasing.operations import (
-    AcquireMessages,
-    Granted,
-    LeasingConfig,
-    Operation,
-    Reply,
-    SeekPosition,
-    SkipTo,
-    StepResult,
-)
 from lakelog.coordinator.leasing.state import DeliveryState, begin
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.partition_stop import PartitionStop, concerns_one_partition, stop_after
@@ -35,8 +26,8 @@ _log = logging.getLogger(__name__)
 class PendingOperation:
     """One operation that waits for its decision or its commit."""
 
-    operation: Operation
-    done: asyncio.Future[Reply]
+    operation: operations.Operation
+    done: asyncio.Future[operations.Reply]
     tries: int = 0
     reads: int = 0
     """How often the log was read for it."""
@@ -45,16 +36,16 @@ class PendingOperation:
     until_ms: int | None = None
     """When the lease that may have been granted ends. Until then the request finds it."""
 
-    def lost(self, reply: Reply | LakelogError) -> None:
+    def lost(self, reply: operations.Reply | LakelogError) -> None:
         """Note that the commit of this reply may have been written. A refusal writes nothing."""
         if not isinstance(reply, LakelogError):
             self.is_unknown = True
-        if isinstance(reply, Granted):
+        if isinstance(reply, operations.Granted):
             self.until_ms = reply.until_ms
 
     def is_search(self) -> bool:
         """Return whether it looks for a lease of a repeated call, which another server may have granted."""
-        return isinstance(self.operation, AcquireMessages) and self.operation.is_search
+        return isinstance(self.operation, operations.AcquireMessages) and self.operation.is_search
 
     def refuse(self, error: LakelogError) -> None:
         """Refuse the operation. After a commit of unknown outcome, the refusal does not prove that nothing changed."""
@@ -87,20 +78,20 @@ class Journal:
     """Counts the drops: rows that were requested before a drop are ignored."""
     awaiting_log: list[PendingOperation] = field(default_factory=list)
     """Operations for which the log is being read. They are pending again afterwards."""
-    _config: tuple[int, LeasingConfig] | None = None
+    _config: tuple[int, operations.LeasingConfig] | None = None
 
     def beginning(self) -> DeliveryState:
         """Return the state before the first decision."""
         return begin(self.group_topic.start(self.partition), last_token=token_before(self.group, self.topic))
 
-    def config(self) -> LeasingConfig:
+    def config(self) -> operations.LeasingConfig:
         """Return the group's settings as decisions need them."""
         group = self.group
         if self._config is None or self._config[0] != group.version:
             settings = group.settings
             self._config = (
                 group.version,
-                LeasingConfig(
+                operations.LeasingConfig(
                     order=settings.order,
                     retries=settings.retries,
                     dead_letter=settings.dead_letter,
@@ -186,7 +177,7 @@ class PendingCommit:
 
     journal: Journal
     pending: list[PendingOperation]
-    step: StepResult | None = None
+    step: operations.StepResult | None = None
     entry: JournalEntry | None = None
 
 
@@ -207,7 +198,7 @@ def take_pending(journal: Journal) -> list[PendingOperation]:
     return pending
 
 
-def answer_all(commit: PendingCommit) -> list[tuple[Operation, Reply]]:
+def answer_all(commit: PendingCommit) -> list[tuple[operations.Operation, operations.Reply]]:
     """Answer all callers. Return the replies of those that no longer wait."""
     assert commit.step is not None
     if commit.journal.stop and any(map(_moves_on, commit.pending)):
@@ -236,4 +227,7 @@ def fail(commit: PendingCommit, error: LakelogError, clock: Clock) -> None:
 
 def _moves_on(pending: PendingOperation) -> bool:
     """Return whether deciding the operation ends a stop: its messages were read or skipped."""
-    return isinstance(pending.operation, AcquireMessages | SeekPosition | SkipTo) and not pending.is_search()
+    return (
+        isinstance(pending.operation, operations.AcquireMessages | operations.SeekPosition | operations.SkipTo)
+        and not pending.is_search()
+    )

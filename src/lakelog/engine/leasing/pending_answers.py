@@ -6,15 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakelog.coordinator.leasing.operations import (
-    Accepted,
-    ExtendLease,
-    FinishMessages,
-    Operation,
-    Reply,
-    ReturnKind,
-    ReturnMessages,
-)
+from lakelog.coordinator.leasing import operations
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import InvalidRequest, LakelogError
@@ -34,7 +26,7 @@ class PendingAnswers:
     owner: str
     answers: Sequence[LeaseAnswer]
     generation: int | None = None
-    _replies: list[asyncio.Future[Reply] | LakelogError] = field(default_factory=list)
+    _replies: list[asyncio.Future[operations.Reply] | LakelogError] = field(default_factory=list)
 
     def submit(self) -> None:
         """Submit the answers in order, once."""
@@ -59,34 +51,34 @@ class PendingAnswers:
         return [_answered(each) for each in self._replies]
 
 
-def _answered(reply: asyncio.Future[Reply] | LakelogError) -> Answered | LakelogError:
+def _answered(reply: asyncio.Future[operations.Reply] | LakelogError) -> Answered | LakelogError:
     if isinstance(reply, LakelogError):
         return reply
     refusal = reply.exception()
     if isinstance(refusal, LakelogError):
         return refusal
     done = reply.result()
-    assert isinstance(done, Accepted)
+    assert isinstance(done, operations.Accepted)
     return Answered(
         expires_ms=done.until_ms, dead=done.dead, retry_in_ms=done.retry_in_ms, max_attempts=done.max_attempts
     )
 
 
-_RETURNS: Mapping[Verb, ReturnKind] = {
-    Verb.NACK: ReturnKind.NACK,
-    Verb.RELEASE: ReturnKind.RELEASE,
-    Verb.FAIL: ReturnKind.FATAL_NACK,
+_RETURNS: Mapping[Verb, operations.ReturnKind] = {
+    Verb.NACK: operations.ReturnKind.NACK,
+    Verb.RELEASE: operations.ReturnKind.RELEASE,
+    Verb.FAIL: operations.ReturnKind.FATAL_NACK,
 }
 
 
-def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> Operation:
+def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> operations.Operation:
     verb, token, ranges = answer.verb, answer.token, answer.ranges
     if verb is Verb.EXTEND:
         check_lease_ms(answer.lease_ms)
         offset = ranges[0][0] if ranges else None
         if token is None and offset is None:
             raise InvalidRequest("An extend needs a token, or an offset of the lease.")
-        return ExtendLease(
+        return operations.ExtendLease(
             owner=owner, token=token, lease_ms=answer.lease_ms, offset=offset, alone=answer.alone, generation=generation
         )
     if not ranges:
@@ -96,7 +88,7 @@ def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> Opera
     if verb in _RETURNS:
         if answer.delay_ms is not None and not 0 <= answer.delay_ms <= MAX_DELAY_MS:
             raise InvalidRequest(f"`delay_ms` must be from 0 to {MAX_DELAY_MS} (one week), not {answer.delay_ms}.")
-        return ReturnMessages(
+        return operations.ReturnMessages(
             owner=owner,
             token=token,
             ranges=ranges,
@@ -106,7 +98,7 @@ def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> Opera
             traceback=answer.traceback,
             generation=generation,
         )
-    return FinishMessages(
+    return operations.FinishMessages(
         owner=owner,
         token=token,
         ranges=ranges,
