@@ -10,8 +10,9 @@ from lakelog.engine import Engine
 from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.fetch import FetchLimits
 from lakelog.model.group import GroupKind
-from lakelog.model.membership import JoinRequest, Membership
+from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.model.position import AtOffset
+from lakelog.model.seek import CommitRequest, PartitionOffset
 from prove.history.tables import CallOutcome, MemberEvent, ReaderKind
 from prove.simulation.clients import SimulatedClient, SimulatedWorld
 from prove.simulation.facts import Row, SimulatedProcess, hashed, outcome_of
@@ -85,11 +86,9 @@ class SimulatedMember(SimulatedClient):
     async def _heartbeat(self) -> bool:
         """Send a heartbeat and return whether it is still a member, as far as it knows."""
         begun = {"invoked_ns": self.facts.now_ns()}
-        name, generation = self._name, self._generation
+        request = HeartbeatRequest(group=CURSOR_GROUP, member_id=self._name, generation=self._generation)
         try:
-            told: Membership = await self.call(
-                lambda engine: engine.members.heartbeat(self.world.scope, CURSOR_GROUP, name, generation)
-            )
+            told: Membership = await self.call(lambda engine: engine.members.heartbeat(self.world.scope, request))
         except CallLost:
             return True
         except LakelogError as error:
@@ -99,8 +98,8 @@ class SimulatedMember(SimulatedClient):
 
     async def _leave(self) -> None:
         row = self._row(MemberEvent.LEAVE, generation=self._generation)
-        name = self._name
-        await self._ask(row, lambda engine: engine.members.leave(self.world.scope, CURSOR_GROUP, name))
+        request = LeaveRequest(group=CURSOR_GROUP, member_id=self._name)
+        await self._ask(row, lambda engine: engine.members.leave(self.world.scope, request))
 
     async def _ask(self, row: Row, request: Any) -> Any:
         try:
@@ -198,12 +197,12 @@ class SimulatedMember(SimulatedClient):
 
     async def _commit(self, partition: int, end: int, generation: int) -> None:
         row = self._row(MemberEvent.COMMIT, partition=partition, generation=generation)
-        name, scope, topic = self._name, self.world.scope, self.topic
-
-        async def request(engine: Engine) -> None:
-            await engine.groups.commit(
-                scope, CURSOR_GROUP, topic, {partition: end}, member_id=name, generation=generation
-            )
-
-        await self._ask(row, request)
+        request = CommitRequest(
+            group=CURSOR_GROUP,
+            topic=self.topic,
+            positions=(PartitionOffset(partition=partition, offset=end),),
+            member_id=self._name,
+            generation=generation,
+        )
+        await self._ask(row, lambda engine: engine.groups.commit(self.world.scope, request))
         self.facts.say(f"{self._name} committed {partition}: {end} of generation {generation}: {row['outcome']}")

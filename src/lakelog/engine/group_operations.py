@@ -19,11 +19,8 @@ def bind_groups(verbs: Verbs, engine: Engine) -> None:
     _bind_positions(verbs, engine)
     _bind_dead_letters(verbs, engine)
     verbs.bind(groups.JOIN, lambda caller, asked: engine.members.join(caller.scope, asked, caller.host))
-    verbs.bind(
-        groups.HEARTBEAT,
-        lambda caller, asked: engine.members.heartbeat(caller.scope, asked.group, asked.member_id, asked.generation),
-    )
-    verbs.bind(groups.LEAVE, lambda caller, asked: engine.members.leave(caller.scope, asked.group, asked.member_id))
+    verbs.bind_scoped(groups.HEARTBEAT, engine.members.heartbeat)
+    verbs.bind_scoped(groups.LEAVE, engine.members.leave)
 
 
 def _bind_reads(verbs: Verbs, engine: Engine) -> None:
@@ -91,18 +88,7 @@ def _bind_positions(verbs: Verbs, engine: Engine) -> None:
             caller.scope, asked.group, asked.topic, asked.partition, asked.offset, dry_run=asked.dry_run
         ),
     )
-    verbs.bind(
-        groups.COMMIT,
-        lambda caller, asked: engine.groups.commit(
-            caller.scope,
-            asked.group,
-            asked.topic,
-            asked.by_partition(),
-            member_id=asked.member_id,
-            generation=asked.generation,
-            epoch=asked.epoch,
-        ),
-    )
+    verbs.bind_scoped(groups.COMMIT, engine.groups.commit)
 
 
 def _bind_dead_letters(verbs: Verbs, engine: Engine) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from lakelog.coordinator.leasing.codec import decode_state, encode_state
 from lakelog.coordinator.leasing.operations import (
@@ -33,6 +33,7 @@ from lakelog.errors import LakelogError, UnknownMember
 from lakelog.model.group import Exponential, Group, GroupKind, GroupTopic, NewGroupSettings
 from lakelog.model.membership import Membership
 from lakelog.model.progress import MemberInfo
+from lakelog.model.seek import CommitRequest, PartitionOffset
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -179,3 +180,9 @@ class World:
         reply = await self.journals.run(group, group_topic, topic, partition, ask)
         assert isinstance(reply, Granted), reply
         return reply
+
+
+def commit_of(group: str, topic: str, positions: Mapping[int, int], **fields: Any) -> CommitRequest:
+    """Return the request to commit offsets by partition."""
+    given = tuple(PartitionOffset(partition=partition, offset=offset) for partition, offset in positions.items())
+    return CommitRequest(group=group, topic=topic, positions=given, **fields)

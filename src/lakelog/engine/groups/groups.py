@@ -27,7 +27,7 @@ from lakelog.errors import Conflict, GroupBusy, GroupNotFound
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, RequestedSettings, Start
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats
-from lakelog.model.seek import GroupPosition, Skipped, Sought
+from lakelog.model.seek import CommitRequest, GroupPosition, Skipped, Sought
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Catalog
 
@@ -192,31 +192,23 @@ class Groups:
         skipper = Skipper(self._progress, group, found)
         return await skipper.skip(group_topic, partition, offset, dry_run=dry_run)
 
-    async def commit(
-        self,
-        scope: Scope,
-        name: str,
-        topic: str,
-        positions: Mapping[int, int],
-        *,
-        member_id: str | None = None,
-        generation: int | None = None,
-        epoch: int | None = None,
-    ) -> None:
+    async def commit(self, scope: Scope, request: CommitRequest) -> None:
         """Set the positions of a cursor group: the next offset to read, by partition. Partitions are independent."""
-        group = await self._directory.resolve(scope, name, create=False)
+        positions = request.by_partition()
+        group = await self._directory.resolve(scope, request.group, create=False)
         if group.kind is not GroupKind.CURSOR:
             raise other_kind(group, GroupKind.CURSOR)
-        found = await self._topics.find(scope, topic, partition=max(positions, default=0))
+        found = await self._topics.find(scope, request.topic, partition=max(positions, default=0))
         for partition in positions:
             if not 0 <= partition < found.partitions:
                 raise no_partition(found, partition)
-        if member_id is not None:
-            check_held(await self._members.membership(group, member_id), topic, positions, generation)
+        if request.member_id is not None:
+            membership = await self._members.membership(group, request.member_id)
+            check_held(membership, request.topic, positions, request.generation)
         group_topic = await self._group_topic_for(group, found, positions)
 
         async def one(partition: int, offset: int) -> Reply:
-            operation = CommitPosition(offset=offset, generation=generation, epoch=epoch)
+            operation = CommitPosition(offset=offset, generation=request.generation, epoch=request.epoch)
             return await self._journals.run(group, group_topic, found, partition, operation)
 
         await gathered(one(partition, offset) for partition, offset in positions.items())

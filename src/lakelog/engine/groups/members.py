@@ -34,7 +34,7 @@ from lakelog.engine.log.topics import Topics
 from lakelog.errors import Conflict, GroupNotFound, InvalidRequest, TopicNotFound
 from lakelog.model.group import DEFAULT_HEARTBEAT_MS, MAX_OWNER_BYTES, MAX_SESSION_MS, MIN_SESSION_MS, Group
 from lakelog.model.limits import MAX_JOINED_TOPICS
-from lakelog.model.membership import JoinRequest, Membership
+from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.model.progress import MemberInfo
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
@@ -106,21 +106,21 @@ class Members:
         view = _view(state, state.members.get(member_id) or await group_members.member(member_id))
         return replace(view, skipped_at_start=skipped_at_start)
 
-    async def heartbeat(self, scope: Scope, group: str, member_id: str, generation: int) -> Membership:
+    async def heartbeat(self, scope: Scope, request: HeartbeatRequest) -> Membership:
         """Record that the member is alive and knows that generation, and return the current membership."""
-        found = await self._directory.resolve(scope, group, create=False)
-        return await self._current(found, member_id, generation)
+        group = await self._directory.resolve(scope, request.group, create=False)
+        return await self._current(group, request.member_id, request.generation)
 
-    async def leave(self, scope: Scope, group: str, member_id: str) -> None:
+    async def leave(self, scope: Scope, request: LeaveRequest) -> None:
         """Leave the group; its partitions are free immediately.
 
         Leaving a group without being a member is not an error.
         """
         try:
-            found = await self._directory.resolve(scope, group, create=False)
+            group = await self._directory.resolve(scope, request.group, create=False)
         except GroupNotFound:
             return
-        await self._members_of(found).change(LeaveGroup(member_id=member_id))
+        await self._members_of(group).change(LeaveGroup(member_id=request.member_id))
 
     async def describe(self, group: Group) -> MembersInfo:
         """Return the membership that is in the store now."""

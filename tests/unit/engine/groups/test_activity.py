@@ -15,7 +15,7 @@ from lakelog.engine.groups import activity
 from lakelog.engine.leasing.consuming import Leased
 from lakelog.model.group import Fixed
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
-from lakelog.model.membership import JoinRequest
+from lakelog.model.membership import JoinRequest, LeaveRequest
 from lakelog.model.message import Message
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -79,7 +79,7 @@ async def test_members_that_join_together_are_one_line(caplog: pytest.LogCapture
             "joined": 3,
             "members": 3,
         }
-        await engine.members.leave(scope, "billing", "w0")
+        await engine.members.leave(scope, LeaveRequest(group="billing", member_id="w0"))
         await engine.members.join(scope, JoinRequest(group="billing", topics=["orders"], member_id="w9"))
         said = (await line(caplog)).getMessage()
         assert said == "Group billing: 1 member joined, 1 member left (3 in all)"

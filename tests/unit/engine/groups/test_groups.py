@@ -48,7 +48,7 @@ from lakelog.model.seek import GroupPosition, Sought
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryStore
-from tests.unit.engine.group_support import World, ms
+from tests.unit.engine.group_support import World, commit_of, ms
 
 # Finding and making ---------------------------------------------------------------------------------------------------
 
@@ -306,20 +306,20 @@ async def test_positions_are_committed_by_cursor_groups_only_and_never_back() ->
     await world.publish(topic, 0, "a", "b", "c")
     await world.joined(scope, topic, kind=GroupKind.CURSOR, start_from="earliest")
     commit = world.groups.commit
-    await commit(scope, "billing", "orders", {0: 2, 1: 0}, epoch=0)
+    await commit(scope, commit_of("billing", "orders", {0: 2, 1: 0}, epoch=0))
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 2, 0), GroupPosition(1, 0, 0)]
     with pytest.raises(PositionRefused):
-        await commit(scope, "billing", "orders", {0: 1})
+        await commit(scope, commit_of("billing", "orders", {0: 1}))
     with pytest.raises(OffsetOutOfRange):
-        await commit(scope, "billing", "orders", {0: 4})
+        await commit(scope, commit_of("billing", "orders", {0: 4}))
     with pytest.raises(PartitionNotFound):
-        await commit(scope, "billing", "orders", {2: 0})
+        await commit(scope, commit_of("billing", "orders", {2: 0}))
     await world.groups.seek(scope, "billing", "orders", Earliest())
     with pytest.raises(PositionRefused):
-        await commit(scope, "billing", "orders", {0: 3}, epoch=0)
+        await commit(scope, commit_of("billing", "orders", {0: 3}, epoch=0))
     await world.group_directory.resolve(scope, "leasing", create=True)
     with pytest.raises(GroupKindDiffers, match="cursor"):
-        await commit(scope, "leasing", "orders", {0: 1})
+        await commit(scope, commit_of("leasing", "orders", {0: 1}))
 
 
 async def test_a_member_commits_what_it_has_and_an_old_generation_is_refused() -> None:
@@ -331,15 +331,15 @@ async def test_a_member_commits_what_it_has_and_an_old_generation_is_refused() -
     world.members.assigned = {"one": {"orders": [0]}}
     world.members.generation = 5
     commit = world.groups.commit
-    await commit(scope, "billing", "orders", {0: 1}, member_id="one", generation=5)
+    await commit(scope, commit_of("billing", "orders", {0: 1}, member_id="one", generation=5))
     with pytest.raises(UnknownMember):
-        await commit(scope, "billing", "orders", {0: 2}, member_id="two", generation=5)
+        await commit(scope, commit_of("billing", "orders", {0: 2}, member_id="two", generation=5))
     with pytest.raises(NotOwner):
-        await commit(scope, "billing", "orders", {1: 0}, member_id="one", generation=5)
+        await commit(scope, commit_of("billing", "orders", {1: 0}, member_id="one", generation=5))
     with pytest.raises(StaleGeneration):
-        await commit(scope, "billing", "orders", {1: 0}, member_id="one", generation=4)
+        await commit(scope, commit_of("billing", "orders", {1: 0}, member_id="one", generation=4))
     with pytest.raises(StaleGeneration):
-        await commit(scope, "billing", "orders", {0: 2}, generation=4)
+        await commit(scope, commit_of("billing", "orders", {0: 2}, generation=4))
     assert (await world.groups.positions(scope, "billing", "orders"))[0] == GroupPosition(0, 1, 0)
 
 
@@ -349,7 +349,7 @@ async def test_the_first_commit_of_a_group_without_a_position_is_where_it_begins
     await world.publish(topic, 0, "a", "b", "c")
     await world.publish(topic, 1, "x")
     await world.group_directory.resolve(scope, "billing", kind=GroupKind.CURSOR, create=True)
-    await world.groups.commit(scope, "billing", "orders", {0: 1})
+    await world.groups.commit(scope, commit_of("billing", "orders", {0: 1}))
     assert await world.groups.positions(scope, "billing", "orders") == [GroupPosition(0, 1, 0), GroupPosition(1, 1, 0)]
 
 

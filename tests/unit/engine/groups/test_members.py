@@ -33,7 +33,7 @@ from lakelog.errors import (
     UnknownMember,
 )
 from lakelog.model.group import Group, GroupKind
-from lakelog.model.membership import JoinRequest
+from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import MembersRead
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -131,10 +131,11 @@ class Server:
         return shown((await self.members.join(self.scope, ask, host)).assigned)
 
     async def leave(self, member: str) -> None:
-        await self.members.leave(self.scope, "billing", member)
+        await self.members.leave(self.scope, LeaveRequest(group="billing", member_id=member))
 
     async def heartbeat(self, member: str, generation: int = 0) -> tuple[int, dict[str, list[int]]]:
-        answer = await self.members.heartbeat(self.scope, "billing", member, generation)
+        request = HeartbeatRequest(group="billing", member_id=member, generation=generation)
+        answer = await self.members.heartbeat(self.scope, request)
         return answer.generation, shown(answer.assigned)
 
     async def group(self) -> Group:
@@ -596,11 +597,11 @@ async def test_a_cursor_group_waits_for_the_heartbeat_with_the_new_generation() 
         assert (await two.describe()).state == "rebalancing"
         clock_of(store).pass_by(milliseconds=250)
         await one.hears()
-        told = await one.members.heartbeat(one.scope, "billing", "A", 1)
+        told = await one.members.heartbeat(one.scope, HeartbeatRequest(group="billing", member_id="A", generation=1))
         assert (told.generation, shown(told.assigned)) == (2, {"orders": [0, 1, 2]})
         assert shown(told.revoked) == {"orders": [3, 4, 5]}
         assert (await two.heartbeat("B", 2))[1] == {}, "A has not yet said that it has heard"
-        after = await one.members.heartbeat(one.scope, "billing", "A", 2)
+        after = await one.members.heartbeat(one.scope, HeartbeatRequest(group="billing", member_id="A", generation=2))
         assert (after.generation, shown(after.revoked)) == (3, {})
         described = await two.describe()
         assert (described.state, described.rebalancing_ms) == ("stable", 250)

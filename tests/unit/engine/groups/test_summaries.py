@@ -22,6 +22,7 @@ from lakelog.model.progress import GroupSummary
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, JournalRow
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from tests.unit.engine.group_support import commit_of
 from tests.unit.engine.support import Clock, publish, started, text
 
 FROM_START: dict[str, Any] = {"start_from": "earliest"}
@@ -89,7 +90,7 @@ async def with_every_kind_of_progress(made: Shop) -> None:
         )
     cursor: dict[str, Any] = {"kind": GroupKind.CURSOR, "start_from": "earliest"}
     await engine.members.join(scope, JoinRequest(group="cursor", topics=["orders"], member_id="spark", **cursor))
-    await engine.groups.commit(scope, "cursor", "orders", {0: 6, 1: 3})
+    await engine.groups.commit(scope, commit_of("cursor", "orders", {0: 6, 1: 3}))
     await engine.group_directory.resolve(scope, "nothing", create=True)
 
 

@@ -19,6 +19,7 @@ from lakelog.model.message import Message
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Append
+from tests.unit.engine.group_support import commit_of
 from tests.unit.engine.support import packed, publish, started, text
 
 pytestmark = pytest.mark.usefixtures("soon")
@@ -78,7 +79,7 @@ async def test_L1_what_a_reader_with_a_position_has_seen_is_news_to_those_who_le
         await append_unannounced(store, topic.pid(0))
 
         member = {"member_id": joined.member_id, "generation": joined.generation}
-        await engine.groups.commit(scope, "audit", "orders", {0: 1}, **member)  # type: ignore[arg-type]
+        await engine.groups.commit(scope, commit_of("audit", "orders", {0: 1}, **member))
 
         assert (await consume(engine, scope, "billing", 2.0)).leases
 
