@@ -5,6 +5,7 @@ If the caller disconnects before it gets its leases, they are released without c
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import msgspec
@@ -21,6 +22,7 @@ from lakelog.server.answering import Answering, raise_if_alike
 from lakelog.server.bodies import json_body
 from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
+from lakelog.server.expansion import answer_room, decoded_size, divide, largest_size, stored_size, usual_size
 from lakelog.server.group_routing import GroupRouting
 from lakelog.server.lease_forms import FORMS, message_count, nothing, stored_bytes
 from lakelog.server.messages import decode_json
@@ -28,6 +30,7 @@ from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
 from lakelog.server.streams import Subscriber
 from lakelog.server.waiting import unless_ended
+from lakelog.wire.leases import MEDIA_TYPE
 
 _CONSUME = msgspec.json.Decoder(ConsumeRequest)
 _log = logging.getLogger(__name__)
@@ -97,14 +100,36 @@ class Consuming:
     async def _told(self, call: Call, request: ConsumeRequest, consumed: ConsumeResult, media_type: str) -> Response:
         self._note_answers(call, request, consumed)
         stored = stored_bytes(consumed)
+        consumed = await hold_leases(self._engine, call, request, consumed, is_stored=media_type == MEDIA_TYPE)
         try:
-            call.hold(stored)
+            body = await self._engine.threads.run(max(stored, call.held), FORMS[media_type], consumed)
+            call.hold(len(body))
         except Overloaded:
             await give_back(self._engine, call.scope, request, consumed)
             raise
-        body = await self._engine.threads.run(stored, FORMS[media_type], consumed)
         self._metrics.leased += message_count(consumed)
         return _answer(body, media_type)
+
+
+async def hold_leases(
+    engine: Engine, call: Call, request: ConsumeRequest, consumed: ConsumeResult, *, is_stored: bool = False
+) -> ConsumeResult:
+    """Take memory for the leased messages. Release those that do not fit into one response.
+
+    `is_stored`: the messages are sent as stored batches, without being decoded.
+    """
+    room = answer_room(engine.budget)
+    largest = stored_bytes(consumed) if is_stored else largest_size(consumed)
+    try:
+        if largest > room:
+            size_of = stored_size if is_stored else decoded_size
+            consumed, rest = await engine.threads.run(largest, divide, consumed, room, size_of)
+            await give_back(engine, call.scope, request, rest)
+        call.hold(stored_bytes(consumed) if is_stored else min(room, usual_size(consumed)))
+    except BaseException:
+        await asyncio.shield(give_back(engine, call.scope, request, consumed))
+        raise
+    return consumed
 
 
 def _wait_seconds(request: ConsumeRequest) -> float:

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from starlette.datastructures import QueryParams
 
-from lakelog.batches import FETCH, decode, rows, with_positions
+from lakelog.batches import FETCH, decode, decoded_bytes, rows, with_positions
 from lakelog.engine import Engine
 from lakelog.errors import InvalidRequest
 from lakelog.model import limits
@@ -22,6 +22,7 @@ from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.model.times import parse_time
 from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
+from lakelog.server.expansion import answer_room, fitting_rows
 from lakelog.server.messages import COLUMNS, fetched_shapes
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
@@ -31,8 +32,6 @@ from lakelog.wire import shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, write_fetch
 
 MAX_OFFSET = 1 << 62
-MAX_ANSWER_BYTES = limits.MAX_FETCH_BYTES
-"""The largest expanded size of the messages in a response; a stored batch may be a hundredth of its expanded size."""
 
 _QUERY = frozenset({"offset", "time", "last", "limit", "max_bytes", "wait_ms"})
 _encode = msgspec.json.Encoder().encode
@@ -56,9 +55,10 @@ class Fetching:
         query = known_query(call, _QUERY)
         position, wanted = _position(query), _wanted(query)
         fetched = await self._found(call, _partition(call.parameters["partition"]), position, wanted)
-        stored = sum(len(batch.payload) for batch in fetched.batches)
-        call.hold(stored)
-        body, until = await self._engine.threads.run(stored, _FORMS[media_type], fetched)
+        room = answer_room(self._engine.budget)
+        size = _memory(fetched, room, is_stored=media_type == MEDIA_TYPE)
+        call.hold(size)
+        body, until = await self._engine.threads.run(size, _FORMS[media_type], fetched, room)
         call.hold(len(body))
         self._metrics.fetched += until - fetched.start
         self._metrics.fetch_bytes += len(body)
@@ -116,26 +116,34 @@ def _places(fetched: FetchedBatches, until: int) -> tuple[Header, ...]:
     )
 
 
-def _pieces(fetched: FetchedBatches) -> Iterator[_FetchedBatch]:
+def _memory(fetched: FetchedBatches, room: int, *, is_stored: bool) -> int:
+    """Return the memory that a response needs before it is encoded: stored batches, and what they expand to."""
+    stored = sum(len(batch.payload) for batch in fetched.batches)
+    if is_stored:
+        return stored
+    return max(stored, min(stored + room, sum(decoded_bytes(batch.payload) for batch in fetched.batches)))
+
+
+def _pieces(fetched: FetchedBatches, room: int) -> Iterator[_FetchedBatch]:
     """Return the requested messages that fit into one response; at least one."""
-    room = MAX_ANSWER_BYTES
+    is_first = True
     for batch in fetched.batches:
         first, end = max(batch.base, fetched.start), min(batch.end, fetched.until)
         piece = decode(batch.payload).slice(first - batch.base, end - first)
-        size, count = piece.nbytes, piece.num_rows
-        if size > room:
-            fitting = count * max(room, 0) // size
-            if fitting or room == MAX_ANSWER_BYTES:
-                yield piece.slice(0, max(1, fitting)), first, batch.appended_at
+        if piece.nbytes > room:
+            count = fitting_rows(piece, room)
+            if is_first or piece.slice(0, count).nbytes <= room:
+                yield piece.slice(0, count), first, batch.appended_at
             return
-        room -= size
+        room -= piece.nbytes
+        is_first = False
         yield piece, first, batch.appended_at
 
 
-def _as_json(fetched: FetchedBatches) -> Built:
+def _as_json(fetched: FetchedBatches, room: int) -> Built:
     messages: list[shapes.FetchedShape] = []
     until = fetched.start
-    for piece, first, appended_at in _pieces(fetched):
+    for piece, first, appended_at in _pieces(fetched, room):
         incarnation = fetched.incarnation
         messages.extend(fetched_shapes(rows(piece, COLUMNS), incarnation, fetched.partition, first, appended_at))
         until = first + piece.num_rows
@@ -145,21 +153,21 @@ def _as_json(fetched: FetchedBatches) -> Built:
     return _encode(answer), until
 
 
-def _as_arrow(fetched: FetchedBatches) -> Built:
+def _as_arrow(fetched: FetchedBatches, room: int) -> Built:
     sink = pa.BufferOutputStream()
     until = fetched.start
     with pa.ipc.new_stream(sink, FETCH) as writer:
-        for piece, first, appended_at in _pieces(fetched):
+        for piece, first, appended_at in _pieces(fetched, room):
             writer.write_batch(with_positions(piece, fetched.partition, first, appended_at))
             until = first + piece.num_rows
     return sink.getvalue().to_pybytes(), until
 
 
-def _as_frames(fetched: FetchedBatches) -> Built:
+def _as_frames(fetched: FetchedBatches, room: int) -> Built:
     return write_fetch(fetched.partition, fetched.batches), fetched.until
 
 
-_FORMS: dict[str, Callable[[FetchedBatches], Built]] = {
+_FORMS: dict[str, Callable[[FetchedBatches, int], Built]] = {
     "application/json": _as_json,
     MEDIA_TYPE: _as_frames,
     ARROW_MEDIA_TYPE: _as_arrow,

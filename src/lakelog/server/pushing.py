@@ -22,9 +22,9 @@ from lakelog.model.message import message_id
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope
 from lakelog.server.calls import Call, Disconnected, Response, StreamedResponse
-from lakelog.server.consuming import give_back
+from lakelog.server.consuming import give_back, hold_leases
 from lakelog.server.drain import Drain
-from lakelog.server.lease_forms import leased_rows, message_count, stored_bytes
+from lakelog.server.lease_forms import leased_rows, message_count
 from lakelog.server.messages import shown_as
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
@@ -88,10 +88,10 @@ class Pushing:
     async def _lines(
         self, call: Call, request: ConsumeRequest, consumed: ConsumeResult, hands: Hands, line: Line
     ) -> bytes:
-        stored = stored_bytes(consumed)
+        consumed = await hold_leases(self._engine, call, request, consumed)
         try:
-            call.hold(stored)
-            piece = await self._engine.threads.run(stored, _lines, consumed, line)
+            piece = await self._engine.threads.run(call.held, _lines, consumed, line)
+            call.hold(len(piece))
         except BaseException:
             await asyncio.shield(give_back(self._engine, call.scope, request, consumed))
             raise

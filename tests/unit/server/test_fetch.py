@@ -12,7 +12,7 @@ import pytest
 from lakelog.batches import FETCH, decode, encode, from_columns
 from lakelog.engine import Frame
 from lakelog.errors import InvalidBatch
-from lakelog.server import fetching
+from lakelog.server import expansion
 from lakelog.storage.memory import MemoryStore
 from lakelog.storage.store import Payload
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, read_fetch
@@ -177,7 +177,7 @@ async def test_an_accept_that_nothing_meets_is_a_406(accept: str) -> None:
 async def test_answers_are_bounded_by_what_they_expand_to(
     headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(expansion, "MAX_ANSWER_BYTES", 10_000)
     async with world() as made:
         # Compressed to a few hundred bytes, so that no limit of stored bytes helps.
         payload = encode(from_columns({"value": [b"x" * 400] * 100}))

@@ -220,21 +220,23 @@ class BatchCache:
             if cached.hot.base != start + len(keys):
                 break
             self._kept.move_to_end(cached)
+            until = cached.hot.end
+            if cached.size > CANDIDATE_BYTES:
+                # Compressed messages expand when they are handed out.
+                fitting = cached.hot.count * CANDIDATE_BYTES // cached.size
+                until = min(until, max(frontier, cached.hot.base) + max(1, fitting))
             exclusions = cached.exclusions(group, wanted)
             if exclusions is not None:
                 steps -= exclusions.steps
                 if steps >= 0:
                     exclusions.complete()
                 passed.update(exclusions.excluded)
-                if not exclusions.is_complete:
-                    # The rest is evaluated before the next decision.
-                    keys += cached.keys[: exclusions.until - cached.hot.base]
-                    expires.update(cached.expires)
-                    break
-            keys += cached.keys
+                # The rest is evaluated before the next decision.
+                until = min(until, exclusions.until)
+            keys += cached.keys if until == cached.hot.end else cached.keys[: until - cached.hot.base]
             expires.update(cached.expires)
             size += cached.size
-            if size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
+            if until < cached.hot.end or size >= CANDIDATE_BYTES or start + len(keys) - frontier >= want:
                 break
         return Candidates(start=start, keys=keys, excluded=passed, expires=expires)
 
