@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.times import to_time
 from lakelog.server.bodies import check_identity, json_body, json_response
-from lakelog.server.calls import Call, Response
+from lakelog.server.calls import Call, Handler, Response
 from lakelog.server.group_routing import GroupRouting
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
@@ -22,11 +23,14 @@ from lakelog.server.streams import Streams, Subscriber
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.operations.consuming import ANSWERS
 
-_ACK = msgspec.json.Decoder(shapes.Ack)
-_ACK_CUMULATIVE = msgspec.json.Decoder(shapes.AckCumulative)
-_NACK = msgspec.json.Decoder(shapes.Nack)
-_DISCARD = msgspec.json.Decoder(shapes.Discard)
-_EXTEND = msgspec.json.Decoder(shapes.Extend)
+_SINGLE: dict[str, tuple[msgspec.json.Decoder[Any], Verb]] = {
+    "ack": (msgspec.json.Decoder(shapes.Ack), Verb.ACK),
+    "ack_cumulative": (msgspec.json.Decoder(shapes.AckCumulative), Verb.ACK_THROUGH),
+    "nack": (msgspec.json.Decoder(shapes.Nack), Verb.NACK),
+    "discard": (msgspec.json.Decoder(shapes.Discard), Verb.DISCARD),
+    "extend": (msgspec.json.Decoder(shapes.Extend), Verb.EXTEND),
+}
+"""The operations with one answer: the decoder of the body, and the verb."""
 _ANSWERS = msgspec.json.Decoder(ANSWERS.rest)
 _KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
@@ -45,22 +49,12 @@ class Answering:
         self._streams = streams
         self._routing = routing
 
-    async def ack(self, call: Call) -> Response:
-        return await self._one(call, _ACK, Verb.ACK)
-
-    async def ack_cumulative(self, call: Call) -> Response:
-        return await self._one(call, _ACK_CUMULATIVE, Verb.ACK_THROUGH)
-
-    async def nack(self, call: Call) -> Response:
-        return await self._one(call, _NACK, Verb.NACK)
-
-    async def discard(self, call: Call) -> Response:
-        return await self._one(call, _DISCARD, Verb.DISCARD)
-
-    async def extend(self, call: Call) -> Response:
-        return await self._one(call, _EXTEND, Verb.EXTEND)
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handlers by the name of their operation."""
+        return {"answers": self.many, **{name: partial(self.one, *how) for name, how in _SINGLE.items()}}
 
     async def many(self, call: Call) -> Response:
+        """Handle a call with many answers."""
         body = await json_body(call)
         request = ANSWERS.with_path(call.parameters, decode_json(_ANSWERS, body))
         if (forwarded := await self._elsewhere(call, body, request.group, request.topic)) is not None:
@@ -72,7 +66,8 @@ class Answering:
         raise_if_alike(results)
         return json_response(shapes.AnswersReply(results=[shapes.AnswerResult.of(each) for each in results]))
 
-    async def _one(self, call: Call, decoder: msgspec.json.Decoder[Any], verb: Verb) -> Response:
+    async def one(self, decoder: msgspec.json.Decoder[Any], verb: Verb, call: Call) -> Response:
+        """Handle a call with one answer."""
         body = await json_body(call)
         shape: Shape = decode_json(decoder, body)
         if (forwarded := await self._elsewhere(call, body, shape.group, shape.topic)) is not None:

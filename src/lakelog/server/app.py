@@ -24,6 +24,7 @@ from lakelog.server.calls import (
     AsgiScope,
     Call,
     Disconnected,
+    Handler,
     Header,
     Receive,
     Response,
@@ -33,7 +34,7 @@ from lakelog.server.calls import (
 from lakelog.server.drain import Drain
 from lakelog.server.fast_publish import FastPublish
 from lakelog.server.group_routing import GroupRouting
-from lakelog.server.handlers import Handler, make_handlers
+from lakelog.server.handlers import make_handlers
 from lakelog.server.health import VERSION, HealthSource
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe

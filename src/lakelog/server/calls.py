@@ -189,3 +189,7 @@ class Call:
 
 def _too_large(size: int) -> TooLarge:
     return TooLarge(f"The body has {size} bytes or more; at most {MAX_BODY_BYTES} are accepted. Send less at once.")
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+"""Handles the calls of one operation."""

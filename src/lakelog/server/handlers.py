@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from lakelog.engine import Engine
 from lakelog.engine.operations import bind
 from lakelog.server.answering import Answering
-from lakelog.server.calls import Call, Response
+from lakelog.server.calls import Handler
 from lakelog.server.consuming import Consuming
 from lakelog.server.dead_letters import DeadLetterRoutes
 from lakelog.server.dispatch import Dispatch
@@ -20,8 +18,6 @@ from lakelog.server.pushing import Pushing
 from lakelog.server.staging import Staging
 from lakelog.server.streams import Streams
 from lakelog.wire.operations import OPERATIONS
-
-Handler = Callable[[Call], Awaitable[Response]]
 
 
 def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None) -> dict[str, Handler]:
@@ -45,12 +41,7 @@ def _consuming_handlers(
     return {
         "consume": Consuming(engine, drain, metrics, answering, routing).consume,
         "push": Pushing(engine, drain, metrics, streams).push,
-        "ack": answering.ack,
-        "ack_cumulative": answering.ack_cumulative,
-        "nack": answering.nack,
-        "discard": answering.discard,
-        "extend": answering.extend,
-        "answers": answering.many,
+        **answering.handlers(),
     }
 
 

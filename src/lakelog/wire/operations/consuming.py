@@ -8,9 +8,8 @@ from lakelog.model import limits
 from lakelog.model.group import DEFAULT_LEASE_MS, MAX_LEASE_MS, MAX_OWNER_BYTES, MIN_LEASE_MS
 from lakelog.model.lease import AnswersRequest, ConsumeRequest
 from lakelog.wire import consume_shapes, frames, leases
-from lakelog.wire.operations.operation import JSON, NAME, READ, Media, Operation, Parameter, number, text
+from lakelog.wire.operations.operation import JSON, NAME, READ, Media, Operation, Parameter, number, read, text
 
-_TOPIC = "/v1/topics/{topic}"
 _IDENTITY = text(MAX_OWNER_BYTES)
 _WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition": 0}
 
@@ -35,33 +34,23 @@ _PUSH_QUERY = (
 
 
 def _answer(name: str, path: str, shape: type, summary: str, **more: object) -> Operation[Any, Any]:
-    answers = {200: {JSON: (consume_shapes.Extended,)}} if name == "extend" else {204: {}}
-    return Operation(
-        name=name,
-        method="POST",
-        path=path,
-        rights=READ,
-        summary=summary,
-        example={**_WHOSE, "token": 4711, "offset": 812, **more},
-        problems=(404, 409),
-        request=shape,
-        media=Media(replies=answers),
-    )
+    reply = consume_shapes.Extended if name == "extend" else None
+    example = {**_WHOSE, "token": 4711, "offset": 812, **more}
+    return read(name, path, summary, shape, reply, method="POST", example=example, problems=(404, 409))
 
 
-ANSWERS: Operation[AnswersRequest, Any] = Operation(
-    name="answers",
+ANSWERS = read(
+    "answers",
+    "/v1/topics/{topic}/groups/{group}/answers",
+    "Answer for many leased messages at once",
+    AnswersRequest,
+    consume_shapes.AnswersReply,
     method="POST",
-    path=f"{_TOPIC}/groups/{{group}}/answers",
-    rights=READ,
-    summary="Answer for many leased messages at once",
     example={
         "owner": "worker-1",
         "answers": [{"verb": "ack", "partition": 0, "token": 4711, "offsets": [812, [815, 830]]}],
     },
     problems=(404, 409),
-    request=AnswersRequest,
-    media=Media(replies={200: {JSON: (consume_shapes.AnswersReply,)}}),
 )
 
 # The data routes first: they are also matched by hand, before all others.
