@@ -11,6 +11,7 @@ from lakelog.model import limits
 from lakelog.model.arguments import check_texts
 
 PARTITION_BITS = 16
+MAX_MESSAGE_ID_LENGTH = 120
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +115,9 @@ def message_id(incarnation: int, partition: int, offset: int) -> str:
 def parse_message_id(text: str) -> tuple[int, int, int]:
     """Return the incarnation, partition and offset of a message id."""
     parts = text.split("-")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+    # A limit of the length, because `int` refuses texts of thousands of digits.
+    is_id = len(text) <= MAX_MESSAGE_ID_LENGTH and len(parts) == 3
+    if not is_id or not all(part.isascii() and part.isdigit() for part in parts):
         raise InvalidRequest(f"{text[:120]!r} is not a message id. A message id looks like 12-3-4567.")
     incarnation, partition, offset = (int(part) for part in parts)
     return incarnation, partition, offset

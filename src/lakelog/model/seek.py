@@ -10,7 +10,7 @@ from msgspec import Meta, field
 from lakelog.errors import InvalidRequest
 from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
-from lakelog.model.structs import Identity, Name, Natural, PartitionNumber, Request, Time, Value
+from lakelog.model.structs import Identity, MessageId, Name, Natural, PartitionNumber, Request, Time, Value
 from lakelog.model.times import to_utc
 
 
@@ -33,7 +33,7 @@ class SeekRequest(Request, frozen=True, kw_only=True):
     position: Literal["earliest", "latest"] | None = None
     offset: Natural | None = None
     timestamp: Time | None = None
-    message_id: Annotated[str, Meta(max_length=120)] | None = None
+    message_id: MessageId | None = None
     partition: PartitionNumber | None = None
     dry_run: bool = False
 

@@ -14,12 +14,14 @@ from msgspec import Meta, Struct
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.limits import MAX_NAME_LENGTH, MAX_OWNER_BYTES, MAX_PARTITIONS
+from lakelog.model.message import MAX_MESSAGE_ID_LENGTH
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,120}$", max_length=MAX_NAME_LENGTH)]
 """The name of a topic, a group or a pipeline."""
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Natural = Annotated[int, Meta(ge=0, le=2**62)]
 PartitionNumber = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
+MessageId = Annotated[str, Meta(max_length=MAX_MESSAGE_ID_LENGTH)]
 Text = Annotated[str, Meta(max_length=64 << 10)]
 # PostgreSQL cannot store the character 0 in a text.
 Identity = Annotated[str, Meta(min_length=1, max_length=MAX_OWNER_BYTES, pattern="^[^\\u0000]+$")]

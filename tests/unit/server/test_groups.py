@@ -363,6 +363,16 @@ async def test_a_repaired_value_has_its_content_type(repaired: Any, shown: Any) 
     assert {name: message.get(name) for name in shown} == shown
 
 
+@pytest.mark.parametrize("name", ["x", "1-0", "1-0-" + "9" * 5000], ids=lambda name: name[:20])
+async def test_a_text_that_is_not_a_message_id_is_refused(name: str) -> None:
+    async with working() as made:
+        await _kill(made, 1)
+        path = f"/v1/groups/billing/dead-letters/{name}"
+        for method, suffix in (("GET", ""), ("DELETE", ""), ("POST", "/retry")):
+            reply = await made.call(method, path + suffix)
+            assert (reply.status, "is not a message id" in reply.json["detail"]) == (422, True), method
+
+
 async def test_dead_letters_are_discarded() -> None:
     async with working() as made:
         letters = await _kill(made)
