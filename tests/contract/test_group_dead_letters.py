@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import (
     CommitStatus,
     DeadLetterKey,
-    DeadLetterState,
     GroupStore,
     NewDeadLetter,
     StoredDeadLetter,

@@ -14,7 +14,8 @@ import pytest
 
 from lakelog.errors import GroupNotFound, OutcomeUnknown
 from lakelog.model.group import GroupKind, GroupSettings, GroupTopic
-from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, DeadLetterState, JournalRequest
+from lakelog.model.kinds import DeadLetterState
+from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, JournalRequest
 from lakelog.storage.postgres import migrate, open_catalog, open_store
 from lakelog.storage.postgres.connection import POOL_SIZE, SETTINGS
 from lakelog.storage.store import PartitionStore

@@ -1,4 +1,4 @@
-"""The enumerations of group settings. A separate module, because the command line needs them for its help."""
+"""The enumerations of groups and dead letters. A separate module, because the command line needs them for its help."""
 
 from __future__ import annotations
 
@@ -42,3 +42,17 @@ class Assignor(StrEnum):
     ROUND_ROBIN = "round-robin"
     STICKY = "sticky"
     COOPERATIVE = "cooperative-sticky"
+
+
+class DeadLetterState(StrEnum):
+    """The state of a dead letter.
+
+    Attributes:
+        DEAD: The message waits for a decision.
+        REDRIVEN: The message was published again. This state is final.
+        DISCARDED: The message was given up. This state is final.
+    """
+
+    DEAD = "dead"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"

@@ -11,24 +11,20 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from lakelog.engine import Numbered
 from lakelog.errors import InvalidRequest
+from lakelog.model.json_values import shown_value, stored_value, text_of
 from lakelog.model.limits import MAX_EXPIRES_MS
 from lakelog.model.message import Message, message_id
 from lakelog.model.times import to_utc
 from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
 
-JSON = "application/json"
-TEXT = "text/plain"
 COLUMNS = ("key", "value", "headers", "content_type", "correlation_id", "created_at", "expires_at", "idempotency_key")
 MAX_EPOCH = 2**31 - 1
 
 _PUBLISH = msgspec.json.Decoder(Publish)
-_STRING = msgspec.json.Decoder(str)
-_RAW = msgspec.json.Decoder(Raw)
-_NULL = Raw(b"null")
 
 Shape = TypeVar("Shape", bound=ShownShape)
 Decoded = tuple[list[Message], Numbered | None, int | None]
@@ -76,7 +72,7 @@ def message_of(shape: MessageShape) -> Message:
             raise InvalidRequest("Give `value` or `value_base64`, not both.")
         value = _from_base64("value_base64", shape.value_base64)
     elif shape.value is not UNSET:
-        value, content_type = _value(bytes(shape.value), content_type)
+        value, content_type = stored_value(bytes(shape.value), content_type)
     else:
         raise InvalidRequest("A message needs `value` (JSON or text, null for none) or `value_base64` (bytes).")
     key = shape.key.encode() if shape.key is not None else None
@@ -110,15 +106,15 @@ def fetched_shapes(
 def shown_as(shape: Callable[..., Shape], row: tuple[Any, ...], identity: str, offset: int, **more: Any) -> Shape:
     """Return one row of `COLUMNS` for JSON, in a type that has at least the fields of `ShownShape`."""
     key, value, headers, content_type, correlation_id, created_at, expires_at, idempotency_key = row
-    text = _text(key)
-    shown = _shown(value, content_type)
+    text = text_of(key)
+    shown = shown_value(value, content_type)
     return shape(
         id=identity,
         offset=offset,
         key=text,
-        key_base64=_to_base64(key) if text is None and key is not None else None,
+        key_base64=key if text is None else None,
         value=shown,
-        value_base64=_to_base64(value) if shown is None else None,
+        value_base64=value if shown is None else None,
         headers=headers,
         content_type=content_type,
         correlation_id=correlation_id,
@@ -134,55 +130,6 @@ def _message_at(index: int, shape: MessageShape) -> Message:
         return message_of(shape)
     except InvalidRequest as error:
         raise InvalidRequest(f"{error.detail} (message {index})", index=index) from error
-
-
-def _value(raw: bytes, content_type: str | None) -> tuple[bytes | None, str | None]:
-    if raw[:1] == b'"':
-        if is_json(content_type):
-            return raw, content_type
-        try:
-            return _STRING.decode(raw).encode(), content_type or TEXT
-        except UnicodeDecodeError as error:
-            raise InvalidRequest("A `value` is not UTF-8; send bytes as `value_base64`.") from error
-    if raw == b"null":
-        return None, content_type
-    return raw, content_type or JSON
-
-
-def is_json(content_type: str | None) -> bool:
-    return content_type is not None and content_type.partition(";")[0].strip().lower() == JSON
-
-
-def _shown(value: bytes | None, content_type: str | None) -> Raw | str | None:
-    """Return the content of `value`; None if the bytes belong in `value_base64`."""
-    if value is None:
-        return _NULL
-    if content_type is None:
-        return None
-    if content_type == JSON or is_json(content_type):
-        return Raw(value) if _parses(value) else None
-    return _text(value) if content_type.startswith("text/") else None
-
-
-def _parses(value: bytes) -> bool:
-    try:
-        _RAW.decode(value)
-        return value.isascii() or _text(value) is not None
-    except (msgspec.DecodeError, RecursionError):
-        return False
-
-
-def _text(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _to_base64(value: bytes) -> str:
-    return binascii.b2a_base64(value, newline=False).decode("ascii")
 
 
 def _from_base64(name: str, text: str) -> bytes:

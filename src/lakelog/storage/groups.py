@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Protocol
 
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
+from lakelog.model.kinds import DeadLetterState
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Append, Appended, Refused
 
@@ -190,14 +191,6 @@ class CommitStatus(IntEnum):
 class CommitResult:
     status: CommitStatus
     clock_ms: int
-
-
-class DeadLetterState(StrEnum):
-    """State of a dead letter: dead, then redriven or discarded. The last two are final."""
-
-    DEAD = "dead"
-    REDRIVEN = "redriven"
-    DISCARDED = "discarded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

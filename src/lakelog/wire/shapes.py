@@ -86,9 +86,9 @@ class ShownShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     offset: int
     key: str | None = None
-    key_base64: str | None = None
+    key_base64: bytes | None = None
     value: msgspec.Raw | str | None = None
-    value_base64: str | None = None
+    value_base64: bytes | None = None
     headers: dict[str, str] | None = None
     content_type: str | None = None
     correlation_id: str | None = None

@@ -38,11 +38,12 @@ from lakelog.errors import (
 )
 from lakelog.model.filter import parse
 from lakelog.model.group import Group
+from lakelog.model.kinds import DeadLetterState
 from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
 from lakelog.model.repair import Repair
 from lakelog.model.times import to_ms
 from lakelog.model.topic import Scope, Topic
-from lakelog.storage.groups import DeadLetterKey, DeadLetterState, StoredDeadLetter
+from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
 from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal
 
 MAX_PER_CALL = 10_000

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from lakelog.batches import decode, encode_messages, to_messages
 from lakelog.errors import LakelogError, RedriveRefused
 from lakelog.model.filter import FilterInput
+from lakelog.model.kinds import DeadLetterState
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
 from lakelog.model.repair import Repair
 from lakelog.model.topic import Topic
-from lakelog.storage.groups import DeadLetterKey, DeadLetterState, StoredDeadLetter
+from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
 from lakelog.storage.store import Append, Payload
 
 MAX_REDRIVES = 3

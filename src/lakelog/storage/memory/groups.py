@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
     JOURNAL_READ_ROWS,
     CommitResult,
     CommitStatus,
     DeadLetterKey,
-    DeadLetterState,
     JournalEntry,
     JournalRead,
     JournalRequest,

@@ -13,13 +13,13 @@ from typing import Any
 
 import asyncpg
 
+from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
     JOURNAL_READ_ROWS,
     CommitResult,
     CommitStatus,
     DeadLetterKey,
-    DeadLetterState,
     JournalEntry,
     JournalRead,
     JournalRequest,
