@@ -8,6 +8,7 @@ from typing import Any
 
 from lakelog.engine import Engine
 from lakelog.errors import LakelogError
+from lakelog.model.dead_letters import RedriveRequest
 from lakelog.model.group import Start
 from lakelog.model.position import AtOffset, Earliest, Latest
 from prove.history.tables import CallOutcome, OwnerVerb
@@ -68,7 +69,7 @@ class SimulatedOperator(SimulatedClient):
 
     async def _redrive(self, topic: str) -> None:
         async def request(engine: Engine) -> Any:
-            return await engine.dead_letters.redrive(self.world.scope, LEASE_GROUP, topic=topic)
+            return await engine.dead_letters.redrive(self.world.scope, RedriveRequest(group=LEASE_GROUP, topic=topic))
 
         found = await self.call(request)
         self.facts.say(f"{self.process.name} redrove {found}")

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from lakelog.engine import Engine
 from lakelog.errors import GroupNotFound
+from lakelog.model.dead_letters import DeadLetterQuery
 from lakelog.model.fetch import FetchLimits
+from lakelog.model.kinds import DeadLetterState
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
 from prove.history.tables import CallOutcome, ReaderKind
@@ -80,11 +82,11 @@ class SimulatedTruth:
         return fetched.until
 
     async def _dead(self, group: str) -> None:
-        for state in ("dead", "redriven", "discarded"):
-            page = await self._engine.dead_letters.list(self._world.scope, group, state=state, limit=1000)
+        for state in DeadLetterState:
+            query = DeadLetterQuery(group=group, state=state, limit=1000)
+            page = await self._engine.dead_letters.list(self._world.scope, query)
             for letter in page.letters:
                 copy = -1 if letter.redriven_to is None else int(letter.redriven_to.split("-")[2])
-                message = letter.message
                 self._facts.row(
                     "dead",
                     topic=self._facts.id(letter.topic),
@@ -93,8 +95,8 @@ class SimulatedTruth:
                     group=self._facts.id(group),
                     failures=letter.failures,
                     deliveries=letter.deliveries,
-                    hash=hashed(message.value) if message else 0,
-                    key=hashed(message.key) if message else 0,
+                    hash=0 if letter.without_message else hashed(letter.raw),
+                    key=0 if letter.without_message else hashed(letter.key),
                     redriven=int(copy >= 0),
                     copy_topic=self._facts.id(letter.topic) if copy >= 0 else 0,
                     copy_partition=letter.partition if copy >= 0 else -1,

@@ -143,7 +143,7 @@ def test_a_table_that_was_kept_redrives_nothing_twice(spark: SparkSession, log: 
     assert redrive(kept).redriven == 10
     done = redrive(kept)
     assert (done.redriven, done.refused) == (0, 10)
-    assert "redriven already" in done.refusals[0][1]
+    assert "redriven already" in done.refusals[0].reason
     assert len(redriven_messages(log, name)) == 10
 
 
@@ -156,7 +156,7 @@ def test_one_that_dies_again_and_again_is_refused(spark: SparkSession, log: Lake
     count = some.count()
     refused = redrive(some, max_loops=2)
     assert (refused.redriven, refused.refused) == (0, count)
-    assert "2 times already" in refused.refusals[0][1]
+    assert "2 times already" in refused.refusals[0].reason
     assert redrive(some, max_loops=2, force=True).redriven == count
     assert some.count() == 0
 

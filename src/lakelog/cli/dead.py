@@ -17,7 +17,7 @@ from lakelog.cli.units import parse_duration, parse_rate, show_count, show_since
 if TYPE_CHECKING:
     from lakelog import Lakelog
     from lakelog.client._sync.dead_letters import DeadLetters
-    from lakelog.client.group_values import DeadLetter, Redriven
+    from lakelog.model.dead_letters import DeadLetter, Redriven
 
 app = typer.Typer(no_args_is_help=True, help="List, show, redrive, discard and purge dead letters.")
 
@@ -126,7 +126,7 @@ def retry(
     with open_log(url, token) as log:
         done = log.group(group).dead_letters().retry(id, value=given, content_type=content_type, force=force)
     if json:
-        print_json(_redriven_shape(done))
+        print_json(done)
     else:
         print_line(f"dead letter {id} is published again for group {group}")
 
@@ -173,7 +173,7 @@ def redrive(
         else:
             done = _redrive(letters, {"rate": per_second, "limit": limit, "force": force})
     if json:
-        print_json(_redriven_shape(done))
+        print_json(done)
     else:
         verb = "would be published" if dry_run else "published"
         more = ", and more" if dry_run and done.has_more else ""
@@ -182,8 +182,8 @@ def redrive(
 
 
 def _report_refused(done: Redriven, group: str, *, is_stopped: bool) -> None:
-    for id, why in done.refusals[:_FEW]:
-        say(f"lakelog: {clean(id)} is skipped: {clean(why)}")
+    for refused in done.refusals[:_FEW]:
+        say(f"lakelog: {clean(refused.id)} is skipped: {clean(refused.reason)}")
     if done.refused:
         say(
             f"lakelog: {show_count(done.refused, 'dead letter')} refused; `lakelog dead show {group} ID` has the story."
@@ -311,17 +311,6 @@ def _ask(letters: DeadLetters, group: str, ids: list[str]) -> None:
         return
     many = f"more than {_MOST_COUNTED:,} dead letters" if count > _MOST_COUNTED else show_count(count, "dead letter")
     confirm(f"Discard {many} of group {group}, for good?")
-
-
-def _redriven_shape(done: Redriven) -> dict[str, object]:
-    return {
-        "dry_run": done.dry_run,
-        "redriven": done.redriven,
-        "refused": done.refused,
-        "ids": done.ids,
-        "refusals": [{"id": id, "reason": why} for id, why in done.refusals],
-        "has_more": done.has_more,
-    }
 
 
 def _print_letter(letter: DeadLetter) -> None:

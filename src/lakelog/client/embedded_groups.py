@@ -7,12 +7,10 @@ from typing import Any, Protocol, TypeVar
 
 from lakelog.client import group_values as values
 from lakelog.client.embedding.engine import EmbeddedEngine
-from lakelog.client.engine_values import letter_of
-from lakelog.engine.groups.dead_letters import DeadLetterPage
+from lakelog.model import dead_letters
 from lakelog.model.topic import Scope
 
 R = TypeVar("R")
-_PAGE = 1000
 
 
 class GroupVerbs:
@@ -21,11 +19,10 @@ class GroupVerbs:
     def __init__(self, enter: Callable[[], Awaitable[tuple[EmbeddedEngine, Scope]]]) -> None:
         self._enter = enter
 
-    async def list_dead(self, group: str, wish: values.DeadWish) -> values.DeadPage:
+    async def list_dead(self, group: str, wish: values.DeadWish) -> dead_letters.DeadLetterPage:
         hub, scope = await self._enter()
-        page: DeadLetterPage = await hub.engine.dead_letters.list(
-            scope,
-            group,
+        query = dead_letters.DeadLetterQuery(
+            group=group,
             topic=wish.topic,
             partition=wish.partition,
             where=wish.where,
@@ -33,17 +30,17 @@ class GroupVerbs:
             after=wish.after,
             limit=wish.limit,
         )
-        return values.DeadPage(letters=[letter_of(letter) for letter in page.letters], next=page.after)
+        return await hub.engine.dead_letters.list(scope, query)
 
-    async def find_dead(self, group: str, message_id: str) -> values.DeadLetter:
+    async def find_dead(self, group: str, message_id: str) -> dead_letters.DeadLetter:
         hub, scope = await self._enter()
-        return letter_of(await hub.engine.dead_letters.find(scope, group, message_id))
+        request = dead_letters.DeadLetterRequest(group=group, message_id=message_id)
+        return await hub.engine.dead_letters.find(scope, request)
 
-    async def redrive(self, group: str, wish: values.RedriveWish) -> values.Redriven:
+    async def redrive(self, group: str, wish: values.RedriveWish) -> dead_letters.Redriven:
         hub, scope = await self._enter()
-        done = await hub.engine.dead_letters.redrive(
-            scope,
-            group,
+        request = dead_letters.RedriveRequest(
+            group=group,
             message_ids=wish.message_ids,
             topic=wish.topic,
             where=wish.where,
@@ -53,20 +50,14 @@ class GroupVerbs:
             max_redrives=wish.max_redrives,
             repaired=wish.repaired,
         )
-        return values.Redriven(
-            redriven=done.redriven,
-            refused=done.refused,
-            ids=tuple(done.ids),
-            refusals=tuple(done.refusals),
-            has_more=done.has_more,
-            dry_run=wish.dry_run,
-        )
+        return await hub.engine.dead_letters.redrive(scope, request)
 
     async def discard(self, group: str, wish: values.DeadWish) -> int:
         hub, scope = await self._enter()
-        return await hub.engine.dead_letters.discard(
-            scope, group, message_ids=wish.message_ids, topic=wish.topic, where=wish.where, limit=wish.limit
+        request = dead_letters.DiscardRequest(
+            group=group, message_ids=wish.message_ids, topic=wish.topic, where=wish.where, limit=wish.limit
         )
+        return (await hub.engine.dead_letters.discard(scope, request)).discarded
 
 
 class AsyncRun(Protocol):
@@ -92,13 +83,13 @@ class AsyncEmbeddedGroups:
         self._verbs = verbs
         self._run = run
 
-    async def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
+    async def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> dead_letters.DeadLetterPage:
         return await self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
 
-    async def find_dead(self, group: str, message_id: str, seconds: float) -> values.DeadLetter:
+    async def find_dead(self, group: str, message_id: str, seconds: float) -> dead_letters.DeadLetter:
         return await self._run(self._verbs.find_dead, seconds, group, message_id, writes=False)
 
-    async def redrive(self, group: str, wish: values.RedriveWish, seconds: float) -> values.Redriven:
+    async def redrive(self, group: str, wish: values.RedriveWish, seconds: float) -> dead_letters.Redriven:
         return await self._run(self._verbs.redrive, seconds, group, wish)
 
     async def discard(self, group: str, wish: values.DeadWish, seconds: float) -> int:
@@ -112,13 +103,13 @@ class EmbeddedGroups:
         self._verbs = verbs
         self._run = run
 
-    def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> values.DeadPage:
+    def list_dead(self, group: str, wish: values.DeadWish, seconds: float) -> dead_letters.DeadLetterPage:
         return self._run(self._verbs.list_dead, seconds, group, wish, writes=False)
 
-    def find_dead(self, group: str, message_id: str, seconds: float) -> values.DeadLetter:
+    def find_dead(self, group: str, message_id: str, seconds: float) -> dead_letters.DeadLetter:
         return self._run(self._verbs.find_dead, seconds, group, message_id, writes=False)
 
-    def redrive(self, group: str, wish: values.RedriveWish, seconds: float) -> values.Redriven:
+    def redrive(self, group: str, wish: values.RedriveWish, seconds: float) -> dead_letters.Redriven:
         return self._run(self._verbs.redrive, seconds, group, wish)
 
     def discard(self, group: str, wish: values.DeadWish, seconds: float) -> int:

@@ -8,7 +8,9 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET
 
-from lakelog.client.group_values import DeadLetter, Redriven, RedriveWish
+from lakelog.client.group_values import RedriveWish
+from lakelog.model.dead_letters import DeadLetter, Redriven, RefusedDeadLetter
+from lakelog.model.kinds import DeadLetterState
 from lakelog.wire import group_shapes
 
 
@@ -56,7 +58,7 @@ def dead_of(shape: DeadLetterReply) -> DeadLetter:
         failures=shape.failures,
         at=shape.dead_at,
         owner=shape.owner,
-        state=shape.state,
+        state=DeadLetterState(shape.state),
         key=shape.key.encode() if shape.key is not None else key,
         raw=_raw_value(shape),
         headers=shape.headers or {},
@@ -85,7 +87,7 @@ def redriven_of(shape: group_shapes.RedrivenShape) -> Redriven:
         redriven=shape.redriven,
         refused=shape.refused,
         ids=tuple(shape.ids),
-        refusals=tuple((refusal.id, refusal.reason) for refusal in shape.refusals),
+        refusals=tuple(RefusedDeadLetter(id=each.id, reason=each.reason) for each in shape.refusals),
         has_more=shape.has_more,
         dry_run=shape.dry_run,
     )

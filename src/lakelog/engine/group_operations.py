@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from lakelog.engine.callers import Caller, Verbs
 from lakelog.engine.engine import Engine
 from lakelog.model import progress, seek
-from lakelog.model.dead_letter_purge import PurgedDeadLetters, PurgeDeadLettersRequest
 from lakelog.model.group import AlterGroupRequest, GroupInfo
 from lakelog.wire.operations import dead_letters, groups
 
@@ -92,11 +89,5 @@ def _bind_positions(verbs: Verbs, engine: Engine) -> None:
 
 
 def _bind_dead_letters(verbs: Verbs, engine: Engine) -> None:
-    async def purge(caller: Caller, asked: PurgeDeadLettersRequest) -> PurgedDeadLetters:
-        age = timedelta(milliseconds=asked.older_than_ms)
-        purged = await engine.dead_letters.purge(
-            caller.scope, asked.group, age=age, topic=asked.topic, limit=asked.limit
-        )
-        return PurgedDeadLetters(purged=purged)
-
-    verbs.bind(dead_letters.PURGE_DEAD_LETTERS, purge)
+    dead = engine.dead_letters
+    verbs.bind(dead_letters.PURGE_DEAD_LETTERS, lambda caller, asked: dead.purge(caller.scope, asked))

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.engine.groups.dead_letters import MAX_PER_CALL
-from lakelog.engine.groups.redrive import DeadLetter, Redriven
 from lakelog.errors import InvalidRequest
+from lakelog.model import dead_letters as model
+from lakelog.model.dead_letters import Repair
 from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.message import Message, parse_message_id
 from lakelog.model.names import check_name
-from lakelog.model.repair import Repair
-from lakelog.model.times import to_time
 from lakelog.server.audit import given
 from lakelog.server.bodies import decoded_body, json_response, optional_body
 from lakelog.server.calls import Call, Response
@@ -22,8 +20,6 @@ from lakelog.server.messages import COLUMNS, message_of, shown_as
 from lakelog.server.query import integer, known_query
 from lakelog.wire import group_shapes as shapes
 from lakelog.wire.shapes import MessageShape
-
-STATES = ("dead", "redriven", "discarded")
 
 _REDRIVE = msgspec.json.Decoder(shapes.Redrive)
 _RETRY = msgspec.json.Decoder(shapes.Retry)
@@ -39,32 +35,29 @@ class DeadLetterRoutes:
 
     async def list(self, call: Call) -> Response:
         query = known_query(call, {"topic", "partition", "where", "state", "after", "limit"})
-        if (state := query.get("state", "dead")) not in STATES:
-            raise InvalidRequest(f"`state` is one of {', '.join(STATES)}.")
-        page = await self._engine.dead_letters.list(
-            call.scope,
-            call.parameters["group"],
+        request = model.DeadLetterQuery(
+            group=call.parameters["group"],
             topic=check_name("topic", query["topic"]) if "topic" in query else None,
             partition=integer(query, "partition", 0, 0, MAX_PARTITIONS - 1) if "partition" in query else None,
             where=query.get("where"),
-            state=state,
+            state=query.get("state", "dead"),
             after=query.get("after"),
             limit=integer(query, "limit", 100, 1, 1000),
         )
+        page = await self._engine.dead_letters.list(call.scope, request)
         letters = [_shape(letter) for letter in page.letters]
-        return json_response(shapes.DeadLetterList(dead_letters=letters, next=page.after))
+        return json_response(shapes.DeadLetterList(dead_letters=letters, next=page.next))
 
     async def describe(self, call: Call) -> Response:
         known_query(call, frozenset())
-        group, identity = call.parameters["group"], _identity(call)
-        return json_response(_shape(await self._engine.dead_letters.find(call.scope, group, identity)))
+        request = model.DeadLetterRequest(group=call.parameters["group"], message_id=_identity(call))
+        return json_response(_shape(await self._engine.dead_letters.find(call.scope, request)))
 
     async def redrive(self, call: Call) -> Response:
         shape: shapes.Redrive = await decoded_body(call, _REDRIVE)
-        redriven = await self._engine.dead_letters.redrive(
-            call.scope,
-            call.parameters["group"],
-            message_ids=shape.message_ids,
+        request = model.RedriveRequest(
+            group=call.parameters["group"],
+            message_ids=None if shape.message_ids is None else tuple(shape.message_ids),
             topic=shape.topic,
             where=shape.where,
             limit=shape.limit,
@@ -73,37 +66,35 @@ class DeadLetterRoutes:
             max_redrives=shape.max_redrives,
             repaired=_repaired(shape.values or {}),
         )
+        redriven = await self._engine.dead_letters.redrive(call.scope, request)
         call.note(messages=str(redriven.redriven), **given(shape, "message_ids", "values"))
-        return _redriven(redriven, shape.dry_run)
+        return json_response(redriven)
 
     async def retry(self, call: Call) -> Response:
         shape: shapes.Retry = await optional_body(call, _RETRY)
         identity = _identity(call)
-        redriven = await self._engine.dead_letters.redrive(
-            call.scope,
-            call.parameters["group"],
-            message_ids=[identity],
-            force=shape.force,
-            repaired=_repaired({} if shape.repaired is None else {identity: shape.repaired}),
+        repaired = _repaired({} if shape.repaired is None else {identity: shape.repaired})
+        request = model.RetryRequest(
+            group=call.parameters["group"], message_id=identity, force=shape.force, repaired=repaired.get(identity)
         )
-        return _redriven(redriven, False)
+        return json_response(await self._engine.dead_letters.retry(call.scope, request))
 
     async def discard(self, call: Call) -> Response:
         shape: shapes.DiscardDead = await decoded_body(call, _DISCARD)
-        discarded = await self._engine.dead_letters.discard(
-            call.scope,
-            call.parameters["group"],
-            message_ids=shape.message_ids,
+        request = model.DiscardRequest(
+            group=call.parameters["group"],
+            message_ids=None if shape.message_ids is None else tuple(shape.message_ids),
             topic=shape.topic,
             where=shape.where,
             limit=shape.limit,
         )
-        call.note(messages=str(discarded), **given(shape, "message_ids"))
-        return json_response(shapes.Discarded(discarded=discarded))
+        found = await self._engine.dead_letters.discard(call.scope, request)
+        call.note(messages=str(found.discarded), **given(shape, "message_ids"))
+        return json_response(found)
 
     async def delete(self, call: Call) -> Response:
-        group, identity = call.parameters["group"], _identity(call)
-        await self._engine.dead_letters.discard(call.scope, group, message_ids=[identity], limit=MAX_PER_CALL)
+        request = model.DiscardRequest(group=call.parameters["group"], message_ids=(_identity(call),))
+        await self._engine.dead_letters.discard(call.scope, request)
         return Response(204, b"")
 
 
@@ -132,8 +123,17 @@ def _repaired(values: Mapping[str, shapes.Repaired]) -> dict[str, Repair]:
     return found
 
 
-def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
-    message = letter.message or _NO_MESSAGE
+def _shape(letter: model.DeadLetter) -> shapes.DeadLetterShape:
+    message = Message(
+        value=letter.raw,
+        key=letter.key,
+        headers=letter.headers or None,
+        content_type=letter.content_type,
+        correlation_id=letter.correlation_id,
+        created_at=letter.created_at,
+        expires_at=letter.expires_at,
+        idempotency_key=letter.idempotency_key,
+    )
     return shown_as(
         shapes.DeadLetterShape,
         tuple(getattr(message, name) for name in COLUMNS),
@@ -146,23 +146,10 @@ def _shape(letter: DeadLetter) -> shapes.DeadLetterShape:
         error=letter.error,
         deliveries=letter.deliveries,
         failures=letter.failures,
-        dead_at=to_time(letter.at_ms),
+        dead_at=letter.at,
         owner=letter.owner,
         lineage=letter.lineage,
         redriven_to=letter.redriven_to,
         traceback=letter.traceback,
-        without_message=letter.message is None,
-    )
-
-
-def _redriven(redriven: Redriven, dry_run: bool) -> Response:
-    return json_response(
-        shapes.RedrivenShape(
-            dry_run=dry_run,
-            redriven=redriven.redriven,
-            refused=redriven.refused,
-            ids=list(redriven.ids),
-            refusals=[shapes.RefusalShape(id=identity, reason=reason) for identity, reason in redriven.refusals],
-            has_more=redriven.has_more,
-        )
+        without_message=letter.without_message,
     )

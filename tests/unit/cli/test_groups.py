@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from lakelog.cli import dead, group_views
 from lakelog.cli.app import app
 from lakelog.cli.groups import retry_policy, target
-from lakelog.client.group_values import DeadLetter, Redriven
 from lakelog.engine.groups.reasons import unreadable
 from lakelog.engine.log.damage import Damage
+from lakelog.model.dead_letters import DeadLetter, Redriven, RefusedDeadLetter
 from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, RetryPolicy
+from lakelog.model.kinds import DeadLetterState
 from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
 from lakelog.model.topic import Scope
 from lakelog.wire import group_shapes
@@ -309,7 +310,7 @@ def letter(**fields: Any) -> DeadLetter:
         "failures": 4,
         "at": TIME,
         "owner": "w-1",
-        "state": "dead",
+        "state": DeadLetterState.DEAD,
     }
     return DeadLetter(**{**stated, **fields})
 
@@ -376,7 +377,7 @@ class FakeLog:
         return self._done
 
 
-REFUSED = Redriven(refused=2, refusals=(("1-0-3", "redriven too often"),), has_more=True)
+REFUSED = Redriven(refused=2, refusals=(RefusedDeadLetter(id="1-0-3", reason="redriven too often"),), has_more=True)
 
 
 @pytest.mark.parametrize(

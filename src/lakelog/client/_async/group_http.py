@@ -9,14 +9,9 @@ import msgspec
 
 from lakelog.client import group_shaping as shaping
 from lakelog.client._async.connection import HttpResponse as HttpAnswer
-from lakelog.client.group_values import (
-    DeadLetter,
-    DeadPage,
-    DeadWish,
-    Redriven,
-    RedriveWish,
-)
+from lakelog.client.group_values import DeadWish, RedriveWish
 from lakelog.client.replies import read_reply
+from lakelog.model.dead_letters import DeadLetter, DeadLetterPage, Redriven
 from lakelog.wire import group_shapes
 
 
@@ -36,7 +31,7 @@ class AsyncHttpGroups:
     def __init__(self, caller: AsyncCaller) -> None:
         self._caller = caller
 
-    async def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage:
+    async def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadLetterPage:
         target = _with_query(
             f"/v1/groups/{group}/dead-letters",
             topic=wish.topic,
@@ -47,7 +42,7 @@ class AsyncHttpGroups:
             limit=wish.limit,
         )
         page = read_reply((await self._caller.get(target, seconds)).body, shaping.DeadLettersReply)
-        return DeadPage(letters=[shaping.dead_of(letter) for letter in page.dead_letters], next=page.next)
+        return DeadLetterPage(letters=[shaping.dead_of(letter) for letter in page.dead_letters], next=page.next)
 
     async def find_dead(self, group: str, message_id: str, seconds: float) -> DeadLetter:
         answer = await self._caller.get(f"/v1/groups/{group}/dead-letters/{quote(message_id, safe='')}", seconds)

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from msgspec import structs
+
 from lakelog.client._runtime import sleep
 from lakelog.client._sync.calls import Calls
 from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.functions import check_function
-from lakelog.client.group_values import DeadLetter, DeadPage, DeadWish, Redriven, RedriveWish
+from lakelog.client.group_values import DeadWish, RedriveWish
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_seconds, check_text, check_texts, check_whole, refusal
-from lakelog.model.dead_letter_purge import PurgeDeadLettersRequest
-from lakelog.model.repair import Repair
+from lakelog.model.dead_letters import DeadLetter, DeadLetterPage, PurgeDeadLettersRequest, Redriven, Repair
 from lakelog.wire.operations.dead_letters import PURGE_DEAD_LETTERS
 
 Progress = Callable[[Redriven], None]
@@ -122,7 +123,7 @@ class DeadLetters:
         while True:
             share = _share(rate) if limit is None else min(_share(rate), limit - total.redriven)
             done = self._redrive(replace(wish, limit=share))
-            total = replace(
+            total = structs.replace(
                 total,
                 redriven=total.redriven + done.redriven,
                 refused=done.refused,
@@ -161,8 +162,9 @@ class DeadLetters:
             )
         if headers is not None:
             check_texts("headers", headers)
-        repair = Repair(value=value, content_type=content_type, headers=headers)
-        repaired = None if value is None and headers is None else {message_id: repair}
+        repaired = None
+        if value is not None or headers is not None:
+            repaired = {message_id: Repair(value=value, content_type=content_type, headers=headers)}
         return self._redrive(RedriveWish(message_ids=(message_id,), force=force, repaired=repaired))
 
     def redrive_these(
@@ -195,7 +197,7 @@ class DeadLetters:
         )
         return self._redrive(wish)
 
-    def page(self, partition: int, after: str | None, limit: int = _PER_CALL) -> DeadPage:
+    def page(self, partition: int, after: str | None, limit: int = _PER_CALL) -> DeadLetterPage:
         """Return some dead letters of one partition, for programs that read partitions in parallel.
 
         Args:
@@ -256,7 +258,9 @@ class DeadLetters:
         where = "" if self._where is None else f", where={self._where!r}"
         return f"DeadLetters(group={self._group!r}{topic}{where})"
 
-    def _page(self, after: str | None, state: str = "dead", limit: int = 100, partition: int | None = None) -> DeadPage:
+    def _page(
+        self, after: str | None, state: str = "dead", limit: int = 100, partition: int | None = None
+    ) -> DeadLetterPage:
         groups = self._calls.transport.groups
         wish = DeadWish(
             topic=self._topic, partition=partition, where=self._where, state=state, after=after, limit=limit

@@ -10,14 +10,9 @@ import msgspec
 
 from lakelog.client import group_shaping as shaping
 from lakelog.client._sync.connection import HttpResponse as HttpAnswer
-from lakelog.client.group_values import (
-    DeadLetter,
-    DeadPage,
-    DeadWish,
-    Redriven,
-    RedriveWish,
-)
+from lakelog.client.group_values import DeadWish, RedriveWish
 from lakelog.client.replies import read_reply
+from lakelog.model.dead_letters import DeadLetter, DeadLetterPage, Redriven
 from lakelog.wire import group_shapes
 
 
@@ -37,7 +32,7 @@ class HttpGroups:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage:
+    def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadLetterPage:
         target = _with_query(
             f"/v1/groups/{group}/dead-letters",
             topic=wish.topic,
@@ -48,7 +43,7 @@ class HttpGroups:
             limit=wish.limit,
         )
         page = read_reply((self._caller.get(target, seconds)).body, shaping.DeadLettersReply)
-        return DeadPage(letters=[shaping.dead_of(letter) for letter in page.dead_letters], next=page.next)
+        return DeadLetterPage(letters=[shaping.dead_of(letter) for letter in page.dead_letters], next=page.next)
 
     def find_dead(self, group: str, message_id: str, seconds: float) -> DeadLetter:
         answer = self._caller.get(f"/v1/groups/{group}/dead-letters/{quote(message_id, safe='')}", seconds)

@@ -5,19 +5,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lakelog.client.group_values import (
-    DeadLetter,
-    DeadPage,
-    DeadWish,
-    Redriven,
-    RedriveWish,
-)
+from lakelog.client.group_values import DeadWish, RedriveWish
+from lakelog.model.dead_letters import DeadLetter, DeadLetterPage, Redriven
 
 
 class GroupTransport(Protocol):
     """`seconds` is how long a call may take, the time that it asked the server to wait included."""
 
-    def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadPage: ...
+    def list_dead(self, group: str, wish: DeadWish, seconds: float) -> DeadLetterPage: ...
 
     def find_dead(self, group: str, message_id: str, seconds: float) -> DeadLetter: ...
 

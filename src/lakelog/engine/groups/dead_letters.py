@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+import msgspec
+
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.redrive import (
-    MAX_REDRIVES,
-    DeadLetter,
     Ready,
-    Redriven,
     Tally,
-    Terms,
     is_ready,
     made_ready,
     shares,
     to_append,
+    to_filter_input,
     to_key,
     to_letter,
 )
@@ -36,18 +35,30 @@ from lakelog.errors import (
     RedriveRefused,
     TopicNotFound,
 )
+from lakelog.model.dead_letters import (
+    DeadLetter,
+    DeadLetterPage,
+    DeadLetterQuery,
+    DeadLetterRequest,
+    DeadLetterSelection,
+    DiscardedDeadLetters,
+    DiscardRequest,
+    PurgedDeadLetters,
+    PurgeDeadLettersRequest,
+    Redriven,
+    RedriveRequest,
+    RetryRequest,
+)
 from lakelog.model.filter import parse
 from lakelog.model.group import Group
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
-from lakelog.model.repair import Repair
 from lakelog.model.times import to_ms
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
 from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal
 
-MAX_PER_CALL = 10_000
-_MAX_LISTED = 1000
+_PER_PURGE = 1000
 _PAGE = 100
 _MAX_LOOKED_AT = 10_000
 """The largest number of dead letters that one page of a listing reads, even if the filter accepts fewer."""
@@ -56,30 +67,6 @@ _MAX_OFFSET = 1 << 62
 
 Cursor = tuple[int, DeadLetterKey]
 """A cell, and the last dead letter that was read in it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterPage:
-    """A page of dead letters, which may be empty. `after` requests the next page; None if there is none."""
-
-    letters: Sequence[DeadLetter]
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
-    """The selected dead letters: those with these ids, or those of a topic (or all topics) that match a filter."""
-
-    message_ids: Sequence[str] | None
-    topic: str | None
-    where: str | None
-    limit: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.limit <= MAX_PER_CALL or len(self.message_ids or ()) > MAX_PER_CALL:
-            raise InvalidRequest(f"One call takes 1 to {MAX_PER_CALL} dead letters.")
-        if self.message_ids is not None and (self.topic is not None or self.where is not None):
-            raise InvalidRequest("Name dead letters by their ids, or by a topic and a filter, not both.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,116 +95,81 @@ class DeadLetters:
         self._directory = directory
         self._grew = grew
 
-    async def list(
-        self,
-        scope: Scope,
-        group: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        where: str | None = None,
-        state: str = "dead",
-        after: str | None = None,
-        limit: int = 100,
-    ) -> DeadLetterPage:
-        """Return the dead letters that match the filter `where`, in the order of cell, partition and offset."""
-        if not 1 <= limit <= _MAX_LISTED:
-            raise InvalidRequest(f"A page has 1 to {_MAX_LISTED} dead letters.")
-        matches = _matches(where)
-        wanted, begin = _state(state), _parse_cursor(after)
-        resolved = await self._directory.resolve(scope, group, create=False)
-        topics = await self._topics_of(scope, resolved, topic)
+    async def list(self, scope: Scope, query: DeadLetterQuery) -> DeadLetterPage:
+        """Return the dead letters that match the query, in the order of cell, partition and offset."""
+        matches, begin = _matches(query.where), _parse_cursor(query.after)
+        group = await self._directory.resolve(scope, query.group, create=False)
+        topics = await self._topics_of(scope, group, query.topic)
         letters: builtins.list[DeadLetter] = []
         looked_at = 0
-        async for found in self._walk(resolved, topics, wanted, begin, partition):
+        async for found in self._walk(group, topics, DeadLetterState(query.state), begin, query.partition):
             looked_at += 1
             if matches(found.letter):
                 letters.append(found.letter)
-            if len(letters) == limit or looked_at == _MAX_LOOKED_AT:
-                return DeadLetterPage(letters=letters, after=_cursor_text(found.cursor))
-        return DeadLetterPage(letters=letters, after=None)
+            if len(letters) == query.limit or looked_at == _MAX_LOOKED_AT:
+                return DeadLetterPage(letters=letters, next=_cursor_text(found.cursor))
+        return DeadLetterPage(letters=letters)
 
-    async def find(self, scope: Scope, group: str, message_id: str) -> DeadLetter:
+    async def find(self, scope: Scope, request: DeadLetterRequest) -> DeadLetter:
         """Return the group's newest dead letter of that message, in any state."""
-        resolved = await self._directory.resolve(scope, group, create=False)
-        return (await self._find(resolved, await self._topics_of(scope, resolved, None), message_id)).letter
+        group = await self._directory.resolve(scope, request.group, create=False)
+        return (await self._find(group, await self._topics_of(scope, group, None), request.message_id)).letter
 
-    async def redrive(
-        self,
-        scope: Scope,
-        group: str,
-        *,
-        message_ids: Sequence[str] | None = None,
-        topic: str | None = None,
-        where: str | None = None,
-        limit: int = MAX_PER_CALL,
-        dry_run: bool = False,
-        force: bool = False,
-        max_redrives: int = MAX_REDRIVES,
-        repaired: Mapping[str, Repair] | None = None,
-    ) -> Redriven:
-        """Publish dead letters again, for their group only: those with given ids, or those that match the filter.
+    async def redrive(self, scope: Scope, request: RedriveRequest) -> Redriven:
+        """Publish dead letters again, for their group only.
 
-        `repaired` has changes by id; without another selection, exactly these are redriven. `force` includes those that
-        were already redriven `max_redrives` times. If no given id can be redriven, the first refusal is raised.
+        If dead letters are selected by their ids and none of them can be redriven, the first refusal is raised.
         """
-        repaired = repaired or {}
-        if repaired and message_ids is None and topic is None and where is None:
-            message_ids = builtins.list(repaired)
-        choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
-        resolved = await self._directory.resolve(scope, group, create=False)
+        if request.repaired and (request.message_ids, request.topic, request.where) == (None, None, None):
+            request = msgspec.structs.replace(request, message_ids=tuple(request.repaired))
+        group = await self._directory.resolve(scope, request.group, create=False)
         tally = Tally()
         has_more = False
-        terms = Terms(group=resolved.name, repaired=repaired, max_redrives=None if force else max_redrives)
-        can_go = partial(is_ready, terms=terms)
-        async for page, has_more in self._pages(scope, resolved, choice, tally, can_go):  # noqa: B007
+        can_go = partial(is_ready, request=request)
+        async for page, has_more in self._pages(scope, group, request, tally, can_go):  # noqa: B007
             topics = {found.topic.name: found.topic for found in page}
-            ready = _ready([found.letter for found in page], terms, tally)
+            ready = _ready([found.letter for found in page], request, tally)
             for share in shares(ready):
-                if dry_run:
+                if request.dry_run:
                     tally.went([one.letter for one in share])
                 else:
-                    await self._append(resolved, topics[share[0].letter.topic], share, tally)
-        if message_ids is not None and tally.first is not None and not tally.redriven:
+                    await self._append(group, topics[share[0].letter.topic], share, tally)
+        if request.message_ids is not None and tally.first is not None and not tally.redriven:
             raise tally.first
-        return tally.total(has_more=has_more)
+        return tally.total(dry_run=request.dry_run, has_more=has_more)
 
-    async def discard(
-        self,
-        scope: Scope,
-        group: str,
-        *,
-        message_ids: Sequence[str] | None = None,
-        topic: str | None = None,
-        where: str | None = None,
-        limit: int = MAX_PER_CALL,
-    ) -> int:
-        """Discard dead letters, and return their number. Those that are already redriven or discarded do not count."""
-        choice = _Choice(message_ids=message_ids, topic=topic, where=where, limit=limit)
-        resolved = await self._directory.resolve(scope, group, create=False)
+    async def retry(self, scope: Scope, request: RetryRequest) -> Redriven:
+        """Publish one dead letter again, for its group only."""
+        repaired = None if request.repaired is None else {request.message_id: request.repaired}
+        one = RedriveRequest(
+            group=request.group, message_ids=(request.message_id,), force=request.force, repaired=repaired
+        )
+        return await self.redrive(scope, one)
+
+    async def discard(self, scope: Scope, request: DiscardRequest) -> DiscardedDeadLetters:
+        """Discard dead letters. Those that are already redriven or discarded do not count."""
+        group = await self._directory.resolve(scope, request.group, create=False)
         discarded, tally = 0, Tally()
-        async for page, _ in self._pages(scope, resolved, choice, tally):
+        async for page, _ in self._pages(scope, group, request, tally):
             by_cell: dict[int, builtins.list[DeadLetterKey]] = {}
             for found in page:
                 by_cell.setdefault(found.cursor[0], []).append(found.cursor[1])
             for cell, keys in by_cell.items():
-                discarded += await self._cells[cell].groups.dead_discard(resolved.group_id, keys)
+                discarded += await self._cells[cell].groups.dead_discard(group.group_id, keys)
         if tally.first is not None and not discarded:
             raise tally.first
-        return discarded
+        return DiscardedDeadLetters(discarded=discarded)
 
-    async def purge(
-        self, scope: Scope, group: str, *, age: timedelta, topic: str | None = None, limit: int = MAX_PER_CALL
-    ) -> int:
-        """Delete dead letters that are redriven or discarded and died at least `age` ago. Return how many."""
-        resolved = await self._directory.resolve(scope, group, create=False)
-        purged = 0
-        for found in (await self._topics_of(scope, resolved, topic)).values():
+    async def purge(self, scope: Scope, request: PurgeDeadLettersRequest) -> PurgedDeadLetters:
+        """Delete dead letters that are redriven or discarded and died at least `older_than_ms` ago."""
+        group = await self._directory.resolve(scope, request.group, create=False)
+        age, purged = timedelta(milliseconds=request.older_than_ms), 0
+        for found in (await self._topics_of(scope, group, request.topic)).values():
             for cell, pids in found.pids_by_cell().items():
                 groups, count = self._cells[cell].groups, 1
-                while count and (left := min(_MAX_LISTED, limit - purged)):
-                    purged += (count := await groups.dead_purge(resolved.group_id, pids, age=age, limit=left))
-        return purged
+                while count and (left := min(_PER_PURGE, request.limit - purged)):
+                    purged += (count := await groups.dead_purge(group.group_id, pids, age=age, limit=left))
+        return PurgedDeadLetters(purged=purged)
 
     # Choosing -------------------------------------------------------------------------------------------------------
 
@@ -225,7 +177,7 @@ class DeadLetters:
         self,
         scope: Scope,
         group: Group,
-        choice: _Choice,
+        choice: DeadLetterSelection,
         tally: Tally,
         counts: Callable[[DeadLetter], bool] = lambda _: True,
     ) -> AsyncIterator[tuple[builtins.list[_Found], bool]]:
@@ -349,11 +301,11 @@ class DeadLetters:
         return found
 
 
-def _ready(letters: Sequence[DeadLetter], terms: Terms, tally: Tally) -> list[Ready]:
+def _ready(letters: Sequence[DeadLetter], request: RedriveRequest, tally: Tally) -> list[Ready]:
     ready = []
     for letter in letters:
         try:
-            ready.append(made_ready(letter, terms))
+            ready.append(made_ready(letter, request))
         except LakelogError as refusal:
             tally.refuse(letter.id, refusal)
     return ready
@@ -376,14 +328,7 @@ def _matches(where: str | None) -> Callable[[DeadLetter], bool]:
     if where is None:
         return lambda letter: True
     test = parse(where).matches
-    return lambda letter: test(letter.subject())
-
-
-def _state(text: str) -> DeadLetterState:
-    try:
-        return DeadLetterState(text)
-    except ValueError as error:
-        raise InvalidRequest(f"The state of a dead letter is {', '.join(DeadLetterState)}, not {text!r}.") from error
+    return lambda letter: test(to_filter_input(letter))
 
 
 def _cursor_text(cursor: Cursor) -> str:

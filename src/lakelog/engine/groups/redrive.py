@@ -7,88 +7,25 @@ repeatedly does not circulate forever. This module creates the messages and writ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lakelog.batches import decode, encode_messages, to_messages
 from lakelog.errors import LakelogError, RedriveRefused
+from lakelog.model.dead_letters import DeadLetter, Redriven, RedriveRequest, RefusedDeadLetter, Repair
 from lakelog.model.filter import FilterInput
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
-from lakelog.model.repair import Repair
+from lakelog.model.times import to_time
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
 from lakelog.storage.store import Append, Payload
 
-MAX_REDRIVES = 3
 _SHOWN = 10
 _PER_APPEND = 1000
+_OF_MESSAGE = ("key", "content_type", "correlation_id", "created_at", "expires_at", "idempotency_key", "lineage")
 _LINEAGE = re.compile(r"([0-9]+-[0-9]+-[0-9]+)#([0-9]{1,9})", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A dead letter of a group. Without `message`, its bytes could not be read when it died.
-
-    `error` is the reason of its last failure, `redriven_to` the id of the message that was published for it.
-    """
-
-    id: str
-    topic: str
-    partition: int
-    offset: int
-    epoch: int
-    message: Message | None
-    error: str
-    deliveries: int
-    failures: int
-    at_ms: int
-    owner: str
-    state: DeadLetterState
-    redriven_to: str | None
-    traceback: str | None = None
-    """The traceback of the last failure, if the caller sent one. Filters cannot use it."""
-
-    @property
-    def lineage(self) -> str | None:
-        return self.message.lineage if self.message else None
-
-    @property
-    def redrives(self) -> int:
-        """The number of redrives before it died here."""
-        return _origin(self)[1]
-
-    def subject(self) -> FilterInput:
-        """Return the dead letter as a filter reads it."""
-        message = self.message or Message(value=None)
-        return FilterInput(
-            key=message.key,
-            headers=message.headers,
-            value=message.value,
-            content_type=message.content_type,
-            correlation_id=message.correlation_id,
-            offset=self.offset,
-            partition=self.partition,
-            error=self.error,
-            deliveries=self.deliveries,
-            failures=self.failures,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redriven:
-    """The result of a redrive, or of a dry run."""
-
-    redriven: int
-    refused: int
-    """Selected but not redriven: unknown, already gone, redriven too often, or without their bytes."""
-    ids: Sequence[str]
-    """The first ids of redriven dead letters."""
-    refusals: Sequence[tuple[str, str]]
-    """The first refused ids, each with the reason."""
-    has_more: bool
-    """Whether the limit was reached; repeat the call for the rest."""
 
 
 class Tally:
@@ -98,7 +35,7 @@ class Tally:
         self.redriven = 0
         self.refused = 0
         self._ids: list[str] = []
-        self._refusals: list[tuple[str, str]] = []
+        self._refusals: list[RefusedDeadLetter] = []
         self.first: LakelogError | None = None
         """The first refusal."""
 
@@ -110,14 +47,15 @@ class Tally:
         self.refused += 1
         self.first = self.first or why
         if len(self._refusals) < _SHOWN:
-            self._refusals.append((message_id, why.detail))
+            self._refusals.append(RefusedDeadLetter(id=message_id, reason=why.detail))
 
-    def total(self, *, has_more: bool) -> Redriven:
+    def total(self, *, dry_run: bool, has_more: bool) -> Redriven:
         return Redriven(
+            dry_run=dry_run,
             redriven=self.redriven,
             refused=self.refused,
-            ids=self._ids,
-            refusals=self._refusals,
+            ids=tuple(self._ids),
+            refusals=tuple(self._refusals),
             has_more=has_more,
         )
 
@@ -131,67 +69,81 @@ class Ready:
 
 
 def to_letter(stored: StoredDeadLetter, topic: Topic) -> DeadLetter:
-    partition, offset = partition_of_id(stored.key.pid), stored.key.offset
-    to = stored.redriven_to
+    """Return a stored dead letter with its message decoded."""
+    partition, offset, to = partition_of_id(stored.key.pid), stored.key.offset, stored.redriven_to
+    without_message = stored.payload is None
+    message = Message(value=None) if stored.payload is None else to_messages(decode(stored.payload))[0]
     return DeadLetter(
         id=message_id(topic.incarnation, partition, offset),
         topic=topic.name,
         partition=partition,
         offset=offset,
         epoch=stored.key.epoch,
-        message=to_messages(decode(stored.payload))[0] if stored.payload is not None else None,
         error=stored.reason,
         deliveries=stored.deliveries,
         failures=stored.failures,
-        at_ms=stored.at_ms,
+        at=to_time(stored.at_ms),
         owner=stored.owner,
         state=stored.state,
         redriven_to=message_id(topic.incarnation, partition, to) if to is not None else None,
         traceback=stored.traceback,
+        without_message=without_message,
+        raw=message.value,
+        headers=message.headers or {},
+        **{name: getattr(message, name) for name in _OF_MESSAGE},
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """The options of a redrive: the repairs by id, and the largest number of earlier redrives."""
+def to_filter_input(letter: DeadLetter) -> FilterInput:
+    """Return the dead letter as a filter reads it. Filters cannot use its traceback."""
+    return FilterInput(
+        key=letter.key,
+        headers=letter.headers,
+        value=letter.raw,
+        content_type=letter.content_type,
+        correlation_id=letter.correlation_id,
+        offset=letter.offset,
+        partition=letter.partition,
+        error=letter.error,
+        deliveries=letter.deliveries,
+        failures=letter.failures,
+    )
 
-    group: str
-    repaired: Mapping[str, Repair]
-    max_redrives: int | None = MAX_REDRIVES
-    """The largest number of earlier redrives; None if forced."""
 
-
-def made_ready(letter: DeadLetter, terms: Terms) -> Ready:
+def made_ready(letter: DeadLetter, request: RedriveRequest) -> Ready:
     """Return the message to publish, or raise the refusal."""
     if letter.state is not DeadLetterState.DEAD:
         now = f" as {letter.redriven_to}" if letter.redriven_to else ""
         raise RedriveRefused(f"Dead letter {letter.id} was {letter.state} already{now}.", id=letter.id)
     origin, redrives = _origin(letter)
-    if terms.max_redrives is not None and redrives >= terms.max_redrives:
+    if not request.force and redrives >= request.max_redrives:
         raise RedriveRefused(
             f"Dead letter {letter.id} was redriven {redrives} times already (first: {origin}); mend what makes it "
             "fail, then force it, or discard it.",
             id=letter.id,
         )
-    message = letter.message
-    repair = terms.repaired.get(letter.id)
-    if repair is not None and (message is not None or repair.value is not None):
-        message = _repaired(message or Message(value=None), repair)
-    if message is None:
+    repair = (request.repaired or {}).get(letter.id)
+    if letter.without_message and (repair is None or repair.value is None):
         raise RedriveRefused(
             f"The message of dead letter {letter.id} was out of reach when it died; give it a repaired value.",
             id=letter.id,
         )
+    message = Message(
+        value=letter.raw,
+        key=letter.key,
+        headers=letter.headers or None,
+        content_type=letter.content_type,
+        correlation_id=letter.correlation_id,
+        created_at=letter.created_at,
+        target_group=request.group,
+        lineage=f"{origin}#{redrives + 1}",
+    )
+    if repair is not None:
+        message = _repaired(message, repair)
     fault = fault_of(message)
     if fault is not None:
         raise fault
-    lineage = f"{origin}#{redrives + 1}"
-    return Ready(
-        letter=letter,
-        message=replace(
-            message, expires_at=None, partition=None, idempotency_key=None, target_group=terms.group, lineage=lineage
-        ),
-    )
+    return Ready(letter=letter, message=message)
 
 
 def _repaired(message: Message, repair: Repair) -> Message:
@@ -201,9 +153,9 @@ def _repaired(message: Message, repair: Repair) -> Message:
     return message if repair.headers is None else replace(message, headers=dict(repair.headers))
 
 
-def is_ready(letter: DeadLetter, terms: Terms) -> bool:
+def is_ready(letter: DeadLetter, request: RedriveRequest) -> bool:
     try:
-        made_ready(letter, terms)
+        made_ready(letter, request)
     except LakelogError:
         return False
     return True

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakelog.batches.schema import HEADERS, TIME
-from lakelog.client.group_values import DeadLetter
+from lakelog.model.dead_letters import DeadLetter
 from lakelog.model.names import check_name
 from lakelog.spark.options import DEAD_LETTER_OPTIONS, known_options, topic_of
 from lakelog.spark.session import ConnectionSettings, client, connection_of, require_topic, short_errors

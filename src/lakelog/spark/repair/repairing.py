@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakelog.client.group_values import Redriven as Done
 from lakelog.errors import DeadLetterNotFound, InvalidRequest, RedriveRefused, TooLarge
+from lakelog.model.dead_letters import DEFAULT_MAX_REDRIVES, Redriven, RefusedDeadLetter, Repair
 from lakelog.model.names import check_name
 from lakelog.model.rate import rate_of
-from lakelog.model.repair import Repair
 from lakelog.spark.repair.dead_letter_reader import fingerprint
 from lakelog.spark.session import ConnectionSettings, client, connection_to, require_topic
 
@@ -36,7 +35,7 @@ class RedriveSummary:
         repaired: How many of the redriven dead letters had a changed value or changed headers.
         refused: Dead letters that could not be redriven.
         sample: The first ids of redriven dead letters.
-        refusals: The first ids of refused dead letters, each with the reason.
+        refusals: The first refused dead letters, each with the reason.
         dry_run: Whether nothing was published.
     """
 
@@ -44,7 +43,7 @@ class RedriveSummary:
     repaired: int = 0
     refused: int = 0
     sample: tuple[str, ...] = ()
-    refusals: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[RefusedDeadLetter, ...] = ()
     dry_run: bool = False
 
 
@@ -86,7 +85,7 @@ def redrive(
     *,
     rate: str | float | None = None,
     dry_run: bool = False,
-    max_loops: int = 3,
+    max_loops: int = DEFAULT_MAX_REDRIVES,
     force: bool = False,
     on_progress: Callable[[RedriveSummary], object] | None = None,
     url: str | None = None,
@@ -151,10 +150,11 @@ class _RedriveJob:
             done = dead.redrive_these([wanted.id for wanted in page], repaired=repaired, **self._options)  # type: ignore[arg-type]
         except _REFUSALS as error:
             # The server refused the whole page.
-            done = Done(refused=len(page), refusals=((str(error.subject.get("id", page[0].id)), error.detail),))
+            refusal = RefusedDeadLetter(id=str(error.subject.get("id", page[0].id)), reason=error.detail)
+            done = Redriven(refused=len(page), refusals=(refusal,))
         self._count(done, len(repaired) - min(done.refused, len(repaired)))
 
-    def _count(self, done: Done, repaired: int) -> None:
+    def _count(self, done: Redriven, repaired: int) -> None:
         total = self.total
         self.total = replace(
             total,
@@ -181,9 +181,10 @@ def wanted_of(row: Any) -> RedriveRow:
             )
         if of_rest == rest_was:
             return RedriveRow(found["topic"], found["group"], identity, None)
-    repair = Repair(value=value, headers=headers if "headers" in found else None)
-    changes = repair.value is not None or repair.headers is not None
-    return RedriveRow(found["topic"], found["group"], identity, repair if changes else None)
+    repair = None
+    if value is not None or "headers" in found:
+        repair = Repair(value=value, headers=headers if "headers" in found else None)
+    return RedriveRow(found["topic"], found["group"], identity, repair)
 
 
 def pages(wanted: Iterable[RedriveRow], per_call: int) -> Iterator[list[RedriveRow]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakelog.model import limits
-from lakelog.model.dead_letter_purge import PurgedDeadLetters, PurgeDeadLettersRequest
+from lakelog.model.dead_letters import PurgedDeadLetters, PurgeDeadLettersRequest
 from lakelog.wire import group_shapes as shapes
 from lakelog.wire.operations.operation import JSON, MANAGE, NAME, READ, Audit, Media, Operation, Parameter, number
 

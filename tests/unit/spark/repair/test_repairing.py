@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lakelog.client.group_values import DeadLetter
 from lakelog.errors import InvalidRequest
-from lakelog.model.repair import Repair
+from lakelog.model.dead_letters import DeadLetter, Repair
+from lakelog.model.kinds import DeadLetterState
 from lakelog.spark.repair.dead_letter_reader import DEAD_LETTERS, columns_of, fingerprint
 from lakelog.spark.repair.repairing import RedriveRow, pages, parse_rate, wanted_of
 
@@ -23,7 +23,7 @@ LETTER = DeadLetter(
     failures=4,
     at=datetime.now(UTC),
     owner="w1",
-    state="dead",
+    state=DeadLetterState.DEAD,
     key=b"k",
     raw=b'{"amount": 5}',
     headers={"source": "web"},
