@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,11 +12,13 @@ from lakelog.cli.output import YesOption, clean, confirm, print_fields, print_js
 from lakelog.cli.publish import read_option
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_group, complete_topic, open_log
 from lakelog.cli.units import parse_duration, parse_rate, show_count, show_since, show_time
+from lakelog.model.kinds import DeadLetterState
 
 if TYPE_CHECKING:
     from lakelog import Lakelog
     from lakelog.client._sync.dead_letters import DeadLetters
     from lakelog.model.dead_letters import DeadLetter, Redriven
+    from lakelog.wire.dead_letter_shapes import DeadLetterShape
 
 app = typer.Typer(no_args_is_help=True, help="List, show, redrive, discard and purge dead letters.")
 
@@ -43,20 +44,12 @@ _FEW = 10
 _MOST_COUNTED = 10_000
 
 
-class State(StrEnum):
-    """The state of a dead letter."""
-
-    DEAD = "dead"
-    REDRIVEN = "redriven"
-    DISCARDED = "discarded"
-
-
 @app.command("list")
 def list_dead(
     group: GroupArgument,
     topic: TopicOption = None,
     where: WhereOption = None,
-    state: Annotated[State, typer.Option(help="Only dead letters in this state.")] = State.DEAD,
+    state: Annotated[DeadLetterState, typer.Option(help="Only dead letters in this state.")] = DeadLetterState.DEAD,
     limit: Annotated[int, typer.Option(min=1, help="Show at most N dead letters.")] = 100,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -66,7 +59,7 @@ def list_dead(
     with open_log(url, token) as log:
         found = _chosen(log, group, topic, where).list(limit, state=state)
     if json:
-        print_json({"dead_letters": [shape(letter) for letter in found]})
+        print_json({"dead_letters": [_shape(letter) for letter in found]})
         return
     print_table(
         ["id", "topic", "key", "failures", "age", "error"],
@@ -81,7 +74,7 @@ def list_dead(
             )
             for letter in found
         ],
-        empty=f"Group {group} has no dead letters{'' if state is State.DEAD else f' that were {state}'}.",
+        empty=f"Group {group} has no dead letters{'' if state is DeadLetterState.DEAD else f' that were {state}'}.",
         cut=["error"],
     )
     if len(found) == limit:
@@ -100,7 +93,7 @@ def show(
     with open_log(url, token) as log:
         letter = log.group(group).dead_letters().find(id)
     if json:
-        print_json(shape(letter))
+        print_json(_shape(letter))
     else:
         _print_letter(letter)
 
@@ -251,32 +244,10 @@ def purge(
         print_line(f"purged {show_count(count, 'dead letter')} of group {group}")
 
 
-def shape(letter: DeadLetter) -> dict[str, object]:
-    """Return a dead letter with the fields of the HTTP API, without empty fields."""
-    from lakelog.cli import messages
+def _shape(letter: DeadLetter) -> DeadLetterShape:
+    from lakelog.wire.dead_letter_shapes import letter_shape
 
-    fields: dict[str, object] = {
-        "id": letter.id,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        **messages.key_shape(letter.key),
-        **messages.value_shape(letter.raw, letter.content_type),
-        "state": letter.state,
-        "error": letter.error,
-        "deliveries": letter.deliveries,
-        "failures": letter.failures,
-        "dead_at": letter.at,
-        "owner": letter.owner,
-    }
-    further = {
-        "headers": dict(letter.headers) or None,
-        "content_type": letter.content_type,
-        "lineage": letter.lineage,
-        "redriven_to": letter.redriven_to,
-        "traceback": letter.traceback,
-    }
-    return fields | {name: found for name, found in further.items() if found is not None}
+    return letter_shape(letter)
 
 
 def _chosen(log: Lakelog, group: str, topic: str | None, where: str | None) -> DeadLetters:

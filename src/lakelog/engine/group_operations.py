@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakelog.engine.callers import Caller, Verbs
 from lakelog.engine.engine import Engine
 from lakelog.model import progress, seek
+from lakelog.model.dead_letters import DeadLetterRequest, DiscardRequest
 from lakelog.model.group import AlterGroupRequest, GroupInfo
 from lakelog.wire.operations import dead_letters, groups
 
@@ -89,5 +90,14 @@ def _bind_positions(verbs: Verbs, engine: Engine) -> None:
 
 
 def _bind_dead_letters(verbs: Verbs, engine: Engine) -> None:
+    async def delete(caller: Caller, asked: DeadLetterRequest) -> None:
+        await dead.discard(caller.scope, DiscardRequest(group=asked.group, message_ids=(asked.message_id,)))
+
     dead = engine.dead_letters
+    verbs.bind(dead_letters.LIST_DEAD_LETTERS, lambda caller, asked: dead.list(caller.scope, asked))
+    verbs.bind(dead_letters.REDRIVE, lambda caller, asked: dead.redrive(caller.scope, asked))
+    verbs.bind(dead_letters.DISCARD_DEAD_LETTERS, lambda caller, asked: dead.discard(caller.scope, asked))
     verbs.bind(dead_letters.PURGE_DEAD_LETTERS, lambda caller, asked: dead.purge(caller.scope, asked))
+    verbs.bind(dead_letters.DESCRIBE_DEAD_LETTER, lambda caller, asked: dead.find(caller.scope, asked))
+    verbs.bind(dead_letters.RETRY_DEAD_LETTER, lambda caller, asked: dead.retry(caller.scope, asked))
+    verbs.bind(dead_letters.DELETE_DEAD_LETTER, delete)

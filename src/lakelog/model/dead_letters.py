@@ -14,16 +14,19 @@ from msgspec import UNSET, Meta, Raw, UnsetType, field
 from msgspec.structs import force_setattr
 
 from lakelog.errors import InvalidRequest
+from lakelog.model.filter_parser import MAX_LENGTH as MAX_FILTER_LENGTH
 from lakelog.model.json_values import stored_value
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.limits import MAX_DURATION_MS
-from lakelog.model.structs import MessageId, Name, PartitionNumber, Request, Text, Value
+from lakelog.model.structs import MessageId, Name, PartitionNumber, Request, Value
 
 MAX_DEAD_LETTERS = 10_000
 """The most dead letters that one call redrives, discards or purges."""
 MAX_DEAD_LETTER_PAGE = 1000
 DEFAULT_MAX_REDRIVES = 3
 
+Filter = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_FILTER_LENGTH})]
+"""A filter of dead letters. Its parser enforces the length, with an error of its own."""
 Limit = Annotated[int, Meta(ge=1, le=MAX_DEAD_LETTERS)]
 
 
@@ -87,7 +90,7 @@ class DeadLetterQuery(Request, frozen=True, kw_only=True):
     group: Name
     topic: Annotated[Name, Meta(description="Only dead letters of this topic.")] | None = None
     partition: Annotated[PartitionNumber, Meta(description="Only those of this partition.")] | None = None
-    where: Annotated[Text, Meta(description="Only those that this filter lets through.")] | None = None
+    where: Annotated[Filter, Meta(description="Only those that this filter lets through.")] | None = None
     state: Annotated[
         str, Meta(description="The state of dead letters.", extra_json_schema={"enum": list(DeadLetterState)})
     ] = "dead"
@@ -154,7 +157,7 @@ class DeadLetterSelection(Request, frozen=True, kw_only=True):
     group: Name
     message_ids: Annotated[tuple[MessageId, ...], Meta(min_length=1, max_length=MAX_DEAD_LETTERS)] | None = None
     topic: Name | None = None
-    where: Text | None = None
+    where: Filter | None = None
     limit: Limit = MAX_DEAD_LETTERS
 
     def __post_init__(self) -> None:

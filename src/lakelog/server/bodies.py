@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from lakelog.errors import InvalidRequest
 from lakelog.server.calls import JSON_TYPE, Call, HttpError, Response
-from lakelog.server.messages import decode_json
 
 _encode = msgspec.json.Encoder().encode
 
@@ -21,21 +18,12 @@ async def json_body(call: Call) -> bytes:
     return await call.body()
 
 
-async def decoded_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
-    return decode_json(decoder, await json_body(call))
-
-
 async def optional_json_body(call: Call) -> bytes:
     """Return the body if it is JSON. A missing body counts as an empty object."""
     body = await call.body()
     if body and call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise HttpError(415, "Send the body as application/json, and say so in Content-Type.")
     return body or b"{}"
-
-
-async def optional_body(call: Call, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """Return the decoded body; a missing body counts as an empty object."""
-    return decode_json(decoder, await optional_json_body(call))
 
 
 def json_response(shape: object, status: int = 200) -> Response:

@@ -7,7 +7,6 @@ from lakelog.engine.operations import bind
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Handler
 from lakelog.server.consuming import Consuming
-from lakelog.server.dead_letters import DeadLetterRoutes
 from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
@@ -28,7 +27,6 @@ def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: Group
         "publish": Publishing(engine, metrics).publish,
         "fetch": Fetching(engine, drain, metrics).fetch,
         **_consuming_handlers(engine, drain, metrics, routing),
-        **_dead_letter_handlers(engine),
         "stage": Staging(engine, metrics).stage,
     }
 
@@ -42,16 +40,4 @@ def _consuming_handlers(
         "consume": Consuming(engine, drain, metrics, answering, routing).consume,
         "push": Pushing(engine, drain, metrics, streams).push,
         **answering.handlers(),
-    }
-
-
-def _dead_letter_handlers(engine: Engine) -> dict[str, Handler]:
-    dead_letters = DeadLetterRoutes(engine)
-    return {
-        "list_dead_letters": dead_letters.list,
-        "redrive": dead_letters.redrive,
-        "discard_dead_letters": dead_letters.discard,
-        "describe_dead_letter": dead_letters.describe,
-        "retry_dead_letter": dead_letters.retry,
-        "delete_dead_letter": dead_letters.delete,
     }

@@ -85,8 +85,7 @@ def _operation(row: Row) -> dict[str, Any]:
         content = _content(body)
         if JSON in content:
             content[JSON]["example"] = row.example
-        is_required = row.needs_body if row.media is None else not row.media.is_body_optional
-        operation["requestBody"] = {"required": is_required, "content": content}
+        operation["requestBody"] = {"required": row.media is not None or row.needs_body, "content": content}
     return operation
 
 
@@ -99,7 +98,7 @@ def _body(row: Row) -> Body | None:
 def _replies(row: Row) -> Mapping[int, Body]:
     if row.media is not None:
         return row.media.replies
-    return {204: {}} if row.reply is None else {row.status: {JSON: (row.reply,)}}
+    return {204: {}} if row.reply_shape is None else {row.status: {JSON: (row.reply_shape,)}}
 
 
 def _query(row: Row) -> Iterable[Parameter]:

@@ -128,7 +128,7 @@ async def test_the_audit_names_what_changed_and_by_which_token(caplog: pytest.Lo
         "paused group billing (topic=orders).",
         "moved group billing in topic orders (position=latest).",
         "skipped messages of topic orders for group billing (partition=0, offset=0, messages=0).",
-        "discarded dead letters of group billing (messages=0, topic=orders).",
+        "discarded dead letters of group billing (topic=orders, messages=0).",
         "deleted group billing.",
     ]
 

@@ -321,7 +321,7 @@ async def test_dead_letters_are_listed_and_found() -> None:
         assert one.json == letters[1]
         missing = await made.call("GET", "/v1/groups/billing/dead-letters/1-0-99")
         assert (missing.status, missing.json["code"]) == (404, "dead_letter_not_found")
-        for query in ("state=alive", "limit=0", "where=error", "after=x"):
+        for query in ("state=alive", "limit=0", "limit=1001", "where=error", "after=x", f"after={'1' * 121}", "page=1"):
             assert (await made.call("GET", "/v1/groups/billing/dead-letters", query=query)).status == 422, query
 
 
@@ -361,6 +361,49 @@ async def test_a_repaired_value_has_its_content_type(repaired: Any, shown: Any) 
         await _post(made, f"billing/dead-letters/{letters[0]['id']}/retry", {"repaired": repaired})
         ((message,),) = [lease["messages"] for lease in (await _consume(made)).json["leases"]]
     assert {name: message.get(name) for name in shown} == shown
+
+
+@pytest.mark.parametrize(
+    ("repaired", "said"),
+    [
+        ({}, "needs a value or headers"),
+        ({"value": None}, "needs a value or headers"),
+        ({"value": 1, "value_base64": "Nw=="}, "not both"),
+        ({"value_base64": "*"}, "base64"),
+        ({"other": 1}, "unknown field"),
+    ],
+)
+async def test_a_repair_without_content_is_refused(repaired: Any, said: str) -> None:
+    async with working() as made:
+        (letter,) = await _kill(made, 1)
+        for path, body in (
+            (f"{letter['id']}/retry", {"repaired": repaired}),
+            ("redrive", {"values": {letter["id"]: repaired}}),
+        ):
+            reply = await _post(made, f"billing/dead-letters/{path}", body)
+            assert (reply.status, said in reply.json["detail"]) == (422, True), reply.json
+
+
+@pytest.mark.parametrize("verb", ["redrive", "discard"])
+async def test_dead_letters_are_never_selected_without_a_body(verb: str) -> None:
+    async with working() as made:
+        await _kill(made, 1)
+        path = f"billing/dead-letters/{verb}"
+        assert (await _post(made, path)).status == 415
+        ids = [f"1-0-{number}" for number in range(10_001)]
+        for wrong in (
+            {"limit": 0},
+            {"limit": 10_001},
+            {"message_ids": []},
+            {"message_ids": ids},
+            {"message_ids": ["1-0-" + "0" * 120]},
+            {"message_ids": ids[:1], "topic": "jobs"},
+            {"message_ids": ids[:1], "where": "failures > 1"},
+            {"other": 1},
+        ):
+            assert (await _post(made, path, wrong)).status == 422, wrong
+        assert (await _post(made, path, {"message_ids": ids[1:]})).status == 404
+        assert len((await made.call("GET", "/v1/groups/billing/dead-letters")).json["dead_letters"]) == 1
 
 
 @pytest.mark.parametrize("name", ["x", "1-0", "1-0-" + "9" * 5000], ids=lambda name: name[:20])

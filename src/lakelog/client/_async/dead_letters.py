@@ -1,32 +1,40 @@
-"""Dead letters of a group in the caller's hands: looked at, published again for their group, or discarded."""
+"""The dead letters of a group, to list, to publish again, to discard and to purge."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._runtime import async_sleep
 from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.functions import check_function
-from lakelog.client.group_values import DeadWish, RedriveWish
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_seconds, check_text, check_texts, check_whole, refusal
-from lakelog.model.dead_letters import DeadLetter, DeadLetterPage, PurgeDeadLettersRequest, Redriven, Repair
-from lakelog.wire.operations.dead_letters import PURGE_DEAD_LETTERS
+from lakelog.model.dead_letters import (
+    DEFAULT_MAX_REDRIVES,
+    MAX_DEAD_LETTERS,
+    DeadLetter,
+    DeadLetterPage,
+    DeadLetterQuery,
+    DeadLetterRequest,
+    DiscardRequest,
+    PurgeDeadLettersRequest,
+    Redriven,
+    RedriveRequest,
+    Repair,
+    RetryRequest,
+)
+from lakelog.wire.operations import dead_letters as operations
 
 Progress = Callable[[Redriven], None]
-"""Told how many there are so far."""
+"""A function that gets the totals so far."""
 
-_STATES = ("dead", "redriven", "discarded")
 _PER_CALL = 1000
-_LOOKED_AT = 10_000
-"""By a dry run, which is one call."""
 
 
 class AsyncDeadLetters:
@@ -60,16 +68,14 @@ class AsyncDeadLetters:
             state: "dead" (the default), "redriven" or "discarded".
         """
         check_whole("limit", limit, 0)
-        if state not in _STATES:
-            raise InvalidRequest(f"`state` must be one of {', '.join(map(repr, _STATES))}, not {state!r}.")
+        query = self._query(state=state)
         found: list[DeadLetter] = []
-        after: str | None = None
         while len(found) < limit:
-            page = await self._page(after, state, min(_PER_CALL, limit - len(found)))
+            page = await self._page(replace(query, limit=min(_PER_CALL, limit - len(found))))
             found += page.letters
             if page.next is None:
                 break
-            after = page.next
+            query = replace(query, after=page.next)
         return found
 
     async def find(self, message_id: str) -> DeadLetter:
@@ -78,18 +84,18 @@ class AsyncDeadLetters:
         Args:
             message_id: The id of the message.
         """
-        groups = self._calls.transport.groups
-        return await self._calls.run(lambda left: groups.find_dead(self._group, message_id, left), safe=True)
+        request = DeadLetterRequest(group=self._group, message_id=message_id)
+        return await self._calls.call(operations.DESCRIBE_DEAD_LETTER, request)
 
     async def __aiter__(self) -> AsyncIterator[DeadLetter]:
-        after: str | None = None
+        query = self._query()
         while True:
-            page = await self._page(after)
+            page = await self._page(query)
             for letter in page.letters:
                 yield letter
             if page.next is None:
                 return
-            after = page.next
+            query = replace(query, after=page.next)
 
     async def redrive(
         self,
@@ -115,15 +121,15 @@ class AsyncDeadLetters:
             check_whole("limit", limit, 1)
         if progress is not None:
             check_function("progress", progress, ("redriven",))
-        wish = RedriveWish(topic=self._topic, where=self._where, dry_run=dry_run, force=force)
+        request = RedriveRequest(group=self._group, topic=self._topic, where=self._where, dry_run=dry_run, force=force)
         if dry_run:
-            return await self._redrive(replace(wish, limit=min(limit or _LOOKED_AT, _LOOKED_AT)))
+            return await self._redrive(replace(request, limit=min(limit or MAX_DEAD_LETTERS, MAX_DEAD_LETTERS)))
         total = Redriven()
         begun = time.monotonic()
         while True:
             share = _share(rate) if limit is None else min(_share(rate), limit - total.redriven)
-            done = await self._redrive(replace(wish, limit=share))
-            total = structs.replace(
+            done = await self._redrive(replace(request, limit=share))
+            total = replace(
                 total,
                 redriven=total.redriven + done.redriven,
                 refused=done.refused,
@@ -162,17 +168,18 @@ class AsyncDeadLetters:
             )
         if headers is not None:
             check_texts("headers", headers)
-        repaired = None
+        repair = None
         if value is not None or headers is not None:
-            repaired = {message_id: Repair(value=value, content_type=content_type, headers=headers)}
-        return await self._redrive(RedriveWish(message_ids=(message_id,), force=force, repaired=repaired))
+            repair = Repair(value=value, content_type=content_type, headers=headers)
+        request = RetryRequest(group=self._group, message_id=message_id, force=force, repaired=repair)
+        return await self._calls.call(operations.RETRY_DEAD_LETTER, request)
 
     async def redrive_these(
         self,
         message_ids: Sequence[str],
         *,
         repaired: Mapping[str, Repair] | None = None,
-        max_redrives: int = 3,
+        max_redrives: int = DEFAULT_MAX_REDRIVES,
         force: bool = False,
         dry_run: bool = False,
     ) -> Redriven:
@@ -188,14 +195,15 @@ class AsyncDeadLetters:
         if isinstance(message_ids, str):
             raise InvalidRequest(f"`message_ids` must be a list of ids. Write [{message_ids!r}].")
         check_whole("max_redrives", max_redrives, 0)
-        wish = RedriveWish(
+        request = RedriveRequest(
+            group=self._group,
             message_ids=tuple(message_ids),
             repaired=repaired or None,
             max_redrives=max_redrives,
             force=force,
             dry_run=dry_run,
         )
-        return await self._redrive(wish)
+        return await self._redrive(request)
 
     async def page(self, partition: int, after: str | None, limit: int = _PER_CALL) -> DeadLetterPage:
         """Return some dead letters of one partition, for programs that read partitions in parallel.
@@ -205,7 +213,7 @@ class AsyncDeadLetters:
             after: The `next` of the page before; None for the first page.
             limit: How many to return at most, from 1 to 1000. Default: 1000.
         """
-        return await self._page(after, limit=limit, partition=partition)
+        return await self._page(replace(self._query(), partition=partition, after=after, limit=limit))
 
     async def retry_all(self) -> Redriven:
         """Publish all selected dead letters again: `redrive` without arguments."""
@@ -217,15 +225,14 @@ class AsyncDeadLetters:
         Args:
             message_ids: The ids of dead letters. Without any: all that are selected.
         """
-        wish = DeadWish(topic=self._topic, where=self._where, limit=_PER_CALL)
         for message_id in message_ids:
             check_text("message_ids", message_id)
+        request = DiscardRequest(group=self._group, topic=self._topic, where=self._where, limit=_PER_CALL)
         if message_ids:
-            wish = DeadWish(message_ids=message_ids, limit=len(message_ids))
-        groups = self._calls.transport.groups
+            request = DiscardRequest(group=self._group, message_ids=message_ids)
         total = 0
         while True:
-            done = await self._calls.run(lambda left: groups.discard(self._group, wish, left), safe=True)
+            done = (await self._calls.call(operations.DISCARD_DEAD_LETTERS, request)).discarded
             total += done
             if message_ids or done < _PER_CALL:
                 return total
@@ -248,7 +255,7 @@ class AsyncDeadLetters:
         )
         total = 0
         while True:
-            done = (await self._calls.call(PURGE_DEAD_LETTERS, request)).purged
+            done = (await self._calls.call(operations.PURGE_DEAD_LETTERS, request)).purged
             total += done
             if done < request.limit:
                 return total
@@ -258,21 +265,16 @@ class AsyncDeadLetters:
         where = "" if self._where is None else f", where={self._where!r}"
         return f"AsyncDeadLetters(group={self._group!r}{topic}{where})"
 
-    async def _page(
-        self, after: str | None, state: str = "dead", limit: int = 100, partition: int | None = None
-    ) -> DeadLetterPage:
-        groups = self._calls.transport.groups
-        wish = DeadWish(
-            topic=self._topic, partition=partition, where=self._where, state=state, after=after, limit=limit
-        )
-        return await self._calls.run(lambda left: groups.list_dead(self._group, wish, left), safe=True)
+    def _query(self, state: str = "dead") -> DeadLetterQuery:
+        return DeadLetterQuery(group=self._group, topic=self._topic, where=self._where, state=state)
 
-    async def _redrive(self, wish: RedriveWish) -> Redriven:
-        # Safe to repeat: a dead letter is redriven once.
-        groups = self._calls.transport.groups
-        return await self._calls.run(lambda left: groups.redrive(self._group, wish, left), safe=True)
+    async def _page(self, query: DeadLetterQuery) -> DeadLetterPage:
+        return await self._calls.call(operations.LIST_DEAD_LETTERS, query)
+
+    async def _redrive(self, request: RedriveRequest) -> Redriven:
+        return await self._calls.call(operations.REDRIVE, request)
 
 
 def _share(rate: float | None) -> int:
-    """How many in one call: at least one, and about four calls a second."""
+    """Return how many to redrive in one call: at least one, and about four calls per second."""
     return _PER_CALL if rate is None else max(1, min(_PER_CALL, int(rate / 4)))

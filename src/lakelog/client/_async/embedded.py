@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from lakelog.client._async.transport import Number
-from lakelog.client.embedded_groups import AsyncEmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import AsyncPortal, EngineHost
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import LakelogError
@@ -28,7 +27,6 @@ class AsyncEmbeddedTransport:
     def __init__(self, host: EngineHost) -> None:
         self._portal = AsyncPortal(host)
         self._session = host.session
-        self.groups = AsyncEmbeddedGroups(GroupVerbs(host.session.enter), self._portal.run)
 
     async def open(self, seconds: float) -> None:
         await self._portal.run(self._session.open, seconds, writes=False)

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 import msgspec
 
 from lakelog.client._async.connection import AsyncConnections, HttpResponse
-from lakelog.client._async.group_http import AsyncHttpGroups
 from lakelog.client._async.http_leases import AsyncHttpLeases
 from lakelog.client._async.transport import Number
 from lakelog.client.connecting.servers import ServerUrl
@@ -44,7 +43,6 @@ class AsyncHttpTransport:
         self._connections = [AsyncConnections(server.address) for server in servers]
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
-        self.groups = AsyncHttpGroups(self)
         self._leases = AsyncHttpLeases(self)
 
     async def open(self, seconds: float) -> None:
@@ -63,8 +61,9 @@ class AsyncHttpTransport:
             if not operation.only_reads:
                 raise
             raise Unavailable(exc.detail, **exc.subject) from exc
-        reply: Any = None if operation.reply is None else read_reply(answer.body, operation.reply)
-        return reply  # type: ignore[no-any-return]  # the type of the reply, or None if there is none
+        shape: Any = None if operation.reply_shape is None else read_reply(answer.body, operation.reply_shape)
+        # The type of the reply, or None if there is none.
+        return shape if operation.form is None else operation.form.read(shape)
 
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float
@@ -122,9 +121,6 @@ class AsyncHttpTransport:
     async def close(self) -> None:
         for connections in self._connections:
             connections.close()
-
-    async def get(self, target: str, seconds: float) -> HttpResponse:
-        return await self._get(target, seconds)
 
     async def send(
         self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from lakelog.client._async.group_transport import AsyncGroupTransport
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, FetchLimits
@@ -29,11 +28,6 @@ Number = tuple[bytes, int]
 
 class AsyncTransport(Protocol):
     """`seconds` is how long a call may take; then it fails as if its reply had been lost."""
-
-    @property
-    def groups(self) -> AsyncGroupTransport:
-        """The verbs about groups."""
-        ...
 
     async def open(self, seconds: float) -> None:
         """Prepare for calls, if anything has to be prepared. Every other call does so by itself."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from lakelog.client._sync.transport import Number
-from lakelog.client.embedded_groups import EmbeddedGroups, GroupVerbs
 from lakelog.client.embedding.portal import EngineHost, Portal
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import LakelogError
@@ -29,7 +28,6 @@ class EmbeddedTransport:
     def __init__(self, host: EngineHost) -> None:
         self._portal = Portal(host)
         self._session = host.session
-        self.groups = EmbeddedGroups(GroupVerbs(host.session.enter), self._portal.run)
 
     def open(self, seconds: float) -> None:
         self._portal.run(self._session.open, seconds, writes=False)

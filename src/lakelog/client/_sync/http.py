@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 import msgspec
 
 from lakelog.client._sync.connection import Connections, HttpResponse
-from lakelog.client._sync.group_http import HttpGroups
 from lakelog.client._sync.http_leases import HttpLeases
 from lakelog.client._sync.transport import Number
 from lakelog.client.connecting.servers import ServerUrl
@@ -45,7 +44,6 @@ class HttpTransport:
         self._connections = [Connections(server.address) for server in servers]
         self._current = 0
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
-        self.groups = HttpGroups(self)
         self._leases = HttpLeases(self)
 
     def open(self, seconds: float) -> None:
@@ -64,8 +62,9 @@ class HttpTransport:
             if not operation.only_reads:
                 raise
             raise Unavailable(exc.detail, **exc.subject) from exc
-        reply: Any = None if operation.reply is None else read_reply(answer.body, operation.reply)
-        return reply  # type: ignore[no-any-return]  # the type of the reply, or None if there is none
+        shape: Any = None if operation.reply_shape is None else read_reply(answer.body, operation.reply_shape)
+        # The type of the reply, or None if there is none.
+        return shape if operation.form is None else operation.form.read(shape)
 
     def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float
@@ -121,9 +120,6 @@ class HttpTransport:
     def close(self) -> None:
         for connections in self._connections:
             connections.close()
-
-    def get(self, target: str, seconds: float) -> HttpResponse:
-        return self._get(target, seconds)
 
     def send(
         self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from lakelog.client._sync.group_transport import GroupTransport
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, FetchLimits
@@ -30,11 +29,6 @@ Number = tuple[bytes, int]
 
 class Transport(Protocol):
     """`seconds` is how long a call may take; then it fails as if its reply had been lost."""
-
-    @property
-    def groups(self) -> GroupTransport:
-        """The verbs about groups."""
-        ...
 
     def open(self, seconds: float) -> None:
         """Prepare for calls, if anything has to be prepared. Every other call does so by itself."""

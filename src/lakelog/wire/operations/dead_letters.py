@@ -4,100 +4,84 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakelog.model import limits
-from lakelog.model.dead_letters import PurgedDeadLetters, PurgeDeadLettersRequest
-from lakelog.wire import group_shapes as shapes
-from lakelog.wire.operations.operation import JSON, MANAGE, NAME, READ, Audit, Media, Operation, Parameter, number
+from lakelog.model import dead_letters as model
+from lakelog.wire.dead_letter_shapes import LETTER, PAGE
+from lakelog.wire.operations.operation import Audit, Operation, manage, read
 
-_GROUP = "/v1/groups/{group}"
-_DEAD = f"{_GROUP}/dead-letters"
+_DEAD = "/v1/groups/{group}/dead-letters"
+_ONE = f"{_DEAD}/{{message_id}}"
 
-
-_DEAD_QUERY = (
-    Parameter("topic", NAME, "Only dead letters of this topic."),
-    Parameter("partition", number(0, limits.MAX_PARTITIONS - 1), "Only those of this partition."),
-    Parameter("where", {"type": "string"}, "Only those that this filter lets through."),
-    Parameter("state", {"enum": ["dead", "redriven", "discarded"], "default": "dead"}, "The state of dead letters."),
-    Parameter("after", {"type": "string", "maxLength": 120}, "The `next` of the page before."),
-    Parameter("limit", number(1, 1000, 100), "The most dead letters to return."),
+LIST_DEAD_LETTERS = read(
+    "list_dead_letters",
+    _DEAD,
+    "List a group's dead letters",
+    model.DeadLetterQuery,
+    model.DeadLetterPage,
+    form=PAGE,
 )
-
-PURGE_DEAD_LETTERS = Operation(
-    name="purge_dead_letters",
-    method="POST",
-    path=f"{_DEAD}/purge",
-    rights=MANAGE,
-    summary="Delete redriven and discarded dead letters that died some time ago",
-    request=PurgeDeadLettersRequest,
-    reply=PurgedDeadLetters,
+REDRIVE = manage(
+    "redrive",
+    f"{_DEAD}/redrive",
+    "Publish dead letters again for their group",
+    model.RedriveRequest,
+    model.Redriven,
+    requires_body=True,
+    example={"topic": "orders", "where": "error like '%timeout%'", "dry_run": True},
+    audit=Audit(text="redrove dead letters of group {group}", hidden=("message_ids", "repaired"), result="redriven"),
+)
+DISCARD_DEAD_LETTERS = manage(
+    "discard_dead_letters",
+    f"{_DEAD}/discard",
+    "Give up dead letters",
+    model.DiscardRequest,
+    model.DiscardedDeadLetters,
+    requires_body=True,
+    example={"topic": "orders"},
+    audit=Audit(text="discarded dead letters of group {group}", hidden=("message_ids",), result="discarded"),
+)
+PURGE_DEAD_LETTERS = manage(
+    "purge_dead_letters",
+    f"{_DEAD}/purge",
+    "Delete redriven and discarded dead letters that died some time ago",
+    model.PurgeDeadLettersRequest,
+    model.PurgedDeadLetters,
     example={"older_than_ms": 604_800_000},
     audit=Audit(text="purged finished dead letters of group {group}", result="purged"),
     problems=(404,),
 )
+DESCRIBE_DEAD_LETTER = read(
+    "describe_dead_letter",
+    _ONE,
+    "A dead letter, with its message",
+    model.DeadLetterRequest,
+    model.DeadLetter,
+    form=LETTER,
+)
+RETRY_DEAD_LETTER = manage(
+    "retry_dead_letter",
+    f"{_ONE}/retry",
+    "Publish one dead letter again for its group",
+    model.RetryRequest,
+    model.Redriven,
+    example={"force": False},
+    audit=Audit(text="redrove dead letter {message_id} of group {group}", hidden=("repaired",)),
+)
+DELETE_DEAD_LETTER: Operation[model.DeadLetterRequest, None] = manage(
+    "delete_dead_letter",
+    _ONE,
+    "Give up one dead letter",
+    model.DeadLetterRequest,
+    None,
+    method="DELETE",
+    audit=Audit(text="discarded dead letter {message_id} of group {group}"),
+)
 
 DEAD_LETTERS: tuple[Operation[Any, Any], ...] = (
-    Operation(
-        name="list_dead_letters",
-        method="GET",
-        path=_DEAD,
-        rights=READ,
-        summary="List a group's dead letters",
-        problems=(404,),
-        media=Media(replies={200: {JSON: (shapes.DeadLetterList,)}}, query=_DEAD_QUERY),
-    ),
-    Operation(
-        name="redrive",
-        method="POST",
-        path=f"{_DEAD}/redrive",
-        rights=MANAGE,
-        summary="Publish dead letters again for their group",
-        example={"topic": "orders", "where": "error like '%timeout%'", "dry_run": True},
-        problems=(404, 409),
-        audit=Audit(text="redrove dead letters of group {group}"),
-        media=Media(replies={200: {JSON: (shapes.RedrivenShape,)}}, body={JSON: (shapes.Redrive,)}),
-    ),
-    Operation(
-        name="discard_dead_letters",
-        method="POST",
-        path=f"{_DEAD}/discard",
-        rights=MANAGE,
-        summary="Give up dead letters",
-        example={"topic": "orders"},
-        problems=(404, 409),
-        audit=Audit(text="discarded dead letters of group {group}"),
-        media=Media(replies={200: {JSON: (shapes.Discarded,)}}, body={JSON: (shapes.DiscardDead,)}),
-    ),
+    LIST_DEAD_LETTERS,
+    REDRIVE,
+    DISCARD_DEAD_LETTERS,
     PURGE_DEAD_LETTERS,
-    Operation(
-        name="describe_dead_letter",
-        method="GET",
-        path=f"{_DEAD}/{{message_id}}",
-        rights=READ,
-        summary="A dead letter, with its message",
-        problems=(404,),
-        media=Media(replies={200: {JSON: (shapes.DeadLetterShape,)}}),
-    ),
-    Operation(
-        name="retry_dead_letter",
-        method="POST",
-        path=f"{_DEAD}/{{message_id}}/retry",
-        rights=MANAGE,
-        summary="Publish one dead letter again for its group",
-        example={"force": False},
-        problems=(404, 409),
-        audit=Audit(text="redrove dead letter {message_id} of group {group}"),
-        media=Media(
-            replies={200: {JSON: (shapes.RedrivenShape,)}}, body={JSON: (shapes.Retry,)}, is_body_optional=True
-        ),
-    ),
-    Operation(
-        name="delete_dead_letter",
-        method="DELETE",
-        path=f"{_DEAD}/{{message_id}}",
-        rights=MANAGE,
-        summary="Give up one dead letter",
-        problems=(404, 409),
-        audit=Audit(text="discarded dead letter {message_id} of group {group}"),
-        media=Media(replies={204: {}}),
-    ),
+    DESCRIBE_DEAD_LETTER,
+    RETRY_DEAD_LETTER,
+    DELETE_DEAD_LETTER,
 )

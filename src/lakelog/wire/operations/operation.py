@@ -15,6 +15,7 @@ from msgspec import NODEFAULT, Struct
 
 from lakelog.model.structs import Request
 from lakelog.model.token import Right
+from lakelog.wire.reply_form import ReplyForm
 
 JSON = "application/json"
 
@@ -75,7 +76,6 @@ class Media:
 
     replies: Mapping[int, Body]
     body: Body | None = None
-    is_body_optional: bool = False
     query: Sequence[Parameter] = ()
 
 
@@ -109,6 +109,8 @@ class Operation(Generic[Asked, Found]):
         request: The struct that holds the fields of the path, the query (GET) and the JSON body (other methods). None
             if the handler decodes the call itself.
         reply: The struct of the JSON reply. None if there is no body, or if the handler encodes it.
+        form: The JSON of the reply, if it differs from the reply.
+        requires_body: Whether the body must be sent although each of its fields has a default.
         status: The status of a reply with a body. One without a body has 204.
         is_read: Whether the operation changes nothing although its method is not GET.
         is_repeatable: Whether a client may repeat the call when it does not know what became of the first one.
@@ -128,6 +130,8 @@ class Operation(Generic[Asked, Found]):
     summary: str
     request: type[Asked] | None = None
     reply: type[Found] | None = None
+    form: ReplyForm[Found] | None = None
+    requires_body: bool = False
     status: int = 200
     is_read: bool = False
     is_repeatable: bool = True
@@ -145,6 +149,11 @@ class Operation(Generic[Asked, Found]):
         if self.media is not None:
             return tuple(self.media.replies)
         return (204,) if self.reply is None else (self.status,)
+
+    @property
+    def reply_shape(self) -> type | None:
+        """Return the struct of the reply's JSON, or None if there is no body."""
+        return self.reply if self.form is None else self.form.shape
 
     @property
     def only_reads(self) -> bool:
@@ -170,7 +179,9 @@ class Operation(Generic[Asked, Found]):
 
     @cached_property
     def needs_body(self) -> bool:
-        """Return whether a field of the body has no default, so that the body cannot be left out."""
+        """Return whether the body cannot be left out: it is required, or a field has no default."""
+        if self.requires_body:
+            return True
         fields = _fields(self.rest) if self.rest is not None and self.method != "GET" else ()
         return any(each.default is NODEFAULT and each.default_factory is NODEFAULT for each in fields)
 
