@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 import lakelog
-from lakelog.errors import InvalidRequest, OffsetOutOfRange
+from lakelog.errors import DeadLetterNotFound, InvalidRequest, OffsetOutOfRange
 from lakelog.model.group import MAX_LEASE_MS, MAX_SESSION_MS, MAX_WINDOW, MIN_LEASE_MS, MIN_SESSION_MS
 from lakelog.model.lease import MAX_DELAY_MS, Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
@@ -155,6 +155,73 @@ async def test_a_character_that_postgresql_cannot_store_is_left_out_of_a_reason(
         assert isinstance(answered, Answered)
         (letter,) = await orders.dead_letters("billing").list()
         assert letter.error == "ab" + "é" * 2047
+
+
+async def test_the_limits_of_dead_letter_calls_are_the_same_everywhere(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders = log.topic("orders")
+        await _die(log, {"n": 1})
+        dead = orders.dead_letters("billing")
+        (letter,) = await dead.list()
+        unknown = [f"1-9-{number}" for number in range(10_001)]
+        for refused, said in (
+            (lambda: dead.page(0, None, 0), "limit"),
+            (lambda: dead.page(0, None, 1001), "limit"),
+            (lambda: dead.page(0, "1" * 121), "after"),
+            (lambda: dead.page(0, "x"), "dead letters ended"),
+            (lambda: dead.find("x"), "not a message id"),
+            (lambda: dead.find("1-0-" + "0" * 117), "message_id"),
+            (lambda: dead.retry("x"), "not a message id"),
+            (lambda: dead.redrive_these([]), "message_ids"),
+            (lambda: dead.redrive_these(unknown), "message_ids"),
+            (lambda: dead.redrive_these([letter.id], max_redrives=1_000_001), "max_redrives"),
+            (lambda: dead.discard(*unknown), "message_ids"),
+            (lambda: dead.discard("1-0-" + "0" * 117), "message_ids"),
+            (lambda: dead.where("x" * 4096 + " = 1").list(), "at most 4096 characters"),
+        ):
+            with pytest.raises(InvalidRequest, match=said):
+                await refused()
+        with pytest.raises(DeadLetterNotFound):
+            await dead.redrive_these(unknown[:3])
+        with pytest.raises(DeadLetterNotFound):
+            await dead.discard(*unknown[:3])
+        assert await dead.list() == [letter] == (await dead.page(0, None)).letters
+        assert await dead.find(letter.id) == letter
+
+
+async def test_a_dead_letter_is_the_same_over_every_transport(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        await _die(
+            log,
+            lakelog.Outgoing({"n": 1}, key="k", headers={"a": "b"}),
+            lakelog.Outgoing("text", key=b"\xff"),
+            lakelog.Outgoing(b"\xfe"),
+            lakelog.Outgoing(None, key="gone"),
+        )
+        dead = log.topic("orders").dead_letters("billing")
+        first, second, third, fourth = letters = await dead.list()
+        assert [letter.raw for letter in letters] == [b'{"n":1}', b"text", b"\xfe", None]
+        assert [letter.key for letter in letters] == [b"k", b"\xff", None, b"gone"]
+        assert [letter.headers for letter in letters] == [{"a": "b"}, {}, {}, {}]
+        assert [letter.content_type for letter in (first, second)] == ["application/json", "text/plain"]
+        assert {(letter.state, letter.error, letter.without_message) for letter in letters} == {("dead", "no", False)}
+        assert (await dead.retry(third.id, value=b"new")).ids == (third.id,)
+        assert await dead.discard(fourth.id) == 1
+        (gone,) = await dead.list(state="redriven")
+        assert (gone.id, gone.redriven_to) == (third.id, f"{third.id[:-1]}4")
+        assert await dead.list() == [first, second]
+
+
+async def _die(log: lakelog.AsyncLakelog, *messages: object) -> None:
+    """Publish messages to the only partition of a new topic, and let the group fail them."""
+    orders, billing = log.topic("orders"), log.group("billing")
+    await orders.create(1)
+    await orders.publish_many(messages)
+    wish = ConsumeRequest(topic="orders", group="billing", owner="ann", request_id="r", max_messages=9, **WISH)
+    (lease,) = (await billing.consume(wish)).leases
+    offsets = tuple(range(len(messages)))
+    fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=lease.token, offsets=offsets, reason="no")
+    await billing.answer("orders", "ann", [fail])
 
 
 async def test_progress_lists_the_open_leases(url: str) -> None:
