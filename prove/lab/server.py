@@ -24,7 +24,8 @@ def shorten_intervals() -> None:
     # A killed driver must not block its replacement for longer than that takes to start.
     setattr(pipelines, "ALIVE_SECONDS", 8.0)  # noqa: B010
     # Time until hot tables are dropped after their messages are in verified segments: a minute is most of a run.
-    PostgresStore.rolls_drop.__kwdefaults__["grace"] = timedelta(seconds=5)  # type: ignore[index]
+    for verb in (PostgresStore.rolls_drop, PostgresStore.rolls_compact):
+        verb.__kwdefaults__["grace"] = timedelta(seconds=5)  # type: ignore[index]
 
 
 def _defaults(agent: type, **chosen: object) -> None:

@@ -216,3 +216,102 @@ async def test_nothing_is_lost_by_rolls_under_load(backing: Backing) -> None:
         for pid in pids:
             found = await read_all(handles[0], pid)
             assert [each.base for each in found] == list(range(0, 120, 2))
+
+
+async def test_a_neighbour_that_keeps_everything_does_not_keep_a_hot_table(backing: Backing) -> None:
+    """Retention of one topic frees bytes, although a quiet topic in the same tables has none."""
+    async with backing.empty_store_pair() as (one, other):
+        quiet, busy = await create(one, 2)
+        rolls = []
+        for _ in range(3):
+            await one.append([plain(quiet, 2), Append(pid=busy, epoch=0, payloads=[batch(1, size=20_000)])])
+            rolls.append((await head_of(one, quiet)).roll)
+            await one.roll()
+        await one.log_start_raise([(busy, 3)])
+        assert await one.rolls_drop() == []
+        before = await read_all(one, quiet)
+        assert (await other.rolls_compact()).bytes == 3 * 16
+        assert await other.rolls_drop() == rolls
+        assert await read_all(one, quiet) == before
+        assert (await other.rolls_compact()).bytes == 0
+        await one.append([plain(quiet, 3), plain(busy, 3)])
+        for store in (one, other):
+            assert [each.base for each in await read_all(store, quiet)] == [0, 2, 4, 6]
+            assert [each.base for each in await read_all(store, busy)] == [3]
+            assert await store.offset_at_bytes(quiet, 3 * 16) == 2
+            assert await store.offset_at_time(quiet, before[1].appended_at) in (0, 2)
+            assert await store.append_times([(quiet, 3)]) == [before[1].appended_at]
+        await one.log_start_raise([(quiet, 6)])
+        assert len(await one.rolls_drop()) == 1, "the kept table"
+
+
+async def test_a_hot_table_of_which_much_survives_is_left_alone(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, _):
+        kept, gone = await create(one, 2)
+        large = [batch(1, size=100_000) for _ in range(4)]
+        await one.append([Append(pid=pid, epoch=0, payloads=large) for pid in (kept, gone)])
+        old = (await head_of(one, kept)).roll
+        await one.roll()
+        await one.log_start_raise([(gone, 4)])
+        assert (await one.rolls_compact(table_bytes=1_000_000)).bytes == 0, "half survives"
+        await one.log_start_raise([(kept, 3)])
+        assert (await one.rolls_compact(table_bytes=1_000_000)).bytes == 100_000
+        assert await one.rolls_drop() == [old]
+        assert [each.base for each in await read_all(one, kept)] == [3]
+
+
+async def test_reads_have_no_gap_when_a_table_between_two_compacted_ones_stays(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, other):
+        pid, gone, holder = await create(one, 3)
+        rolls = []
+        for large in (gone, holder, gone):
+            await one.append([plain(pid, 2), Append(pid=large, epoch=0, payloads=[batch(1, size=100_000)])])
+            rolls.append((await head_of(one, pid)).roll)
+            await one.roll()
+        await one.log_start_raise([(gone, 2)])
+        before = await read_all(one, pid)
+        assert (await other.rolls_compact(table_bytes=1_000_000)).bytes == 2 * 16
+        assert await other.rolls_drop() == [rolls[0], rolls[2]]
+        for store in (one, other):
+            for _ in range(2):
+                assert await read_all(store, pid) == before
+                for offset in range(6):
+                    found = await read_batches(store, pid, offset)
+                    assert [each.base for each in found] == list(range(offset // 2 * 2, found[-1].end, 2))
+
+
+async def test_nothing_is_lost_by_compactions_under_load(backing: Backing) -> None:
+    async with backing.empty_store_pair() as handles:
+        pids = await create(handles[0], 3)
+        noise = await create_one(handles[0])
+        is_running = True
+
+        async def publish(store: PartitionStore) -> None:
+            for _ in range(15):
+                answers = await store.append([plain(pid, 2) for pid in pids])
+                assert all(isinstance(answer, Appended) for answer in answers)
+
+        async def turn() -> None:
+            while is_running:
+                await appended(handles[0], Append(pid=noise, epoch=0, payloads=[batch(1, size=50_000)]))
+                await handles[1].roll()
+                await handles[1].log_start_raise([(noise, (await head_of(handles[1], noise)).next_offset)])
+                await handles[0].rolls_compact()
+                await handles[0].rolls_drop()
+
+        async def look() -> None:
+            while is_running:
+                for pid in pids:
+                    await read_all(handles[1], pid)
+
+        async with asyncio.TaskGroup() as tasks:
+            for each in (turn(), look()):
+                tasks.create_task(each)
+            await asyncio.gather(*(publish(handles[n % 2]) for n in range(4)))
+            is_running = False
+        await handles[0].roll()
+        await handles[0].rolls_compact()
+        await handles[0].rolls_drop()
+        for pid in pids:
+            found = await read_all(handles[0], pid)
+            assert [each.base for each in found] == list(range(0, 120, 2))

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 
 from lakelog.errors import ConfigurationError
-from lakelog.storage.postgres import migrate, open_store
-from lakelog.storage.store import Appended, HeadState
-from tests.contract.values import create_one, new_pids, plain
+from lakelog.storage.postgres import migrate, open_store, partitions
+from lakelog.storage.store import Append, Appended, HeadState
+from tests.contract.values import batch, create_one, new_pids, plain, read_all
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
 
@@ -85,6 +86,50 @@ async def test_a_topic_with_ten_thousand_partitions_is_written_and_deleted(defau
     finally:
         await store.close()
         default_cluster.drop_database(url)
+
+
+async def test_a_compaction_copies_a_large_span_in_small_steps(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement moves a part of the span, and the log is whole after every one of them."""
+    monkeypatch.setattr(partitions, "_COMPACT_BYTES", 2500)
+    monkeypatch.setattr(partitions, "_COMPACT_STATEMENTS", 1)
+    await migrate(database)
+    store = await open_store(database)
+    try:
+        pid, gone = new_pids(2)
+        await store.heads_create([pid, gone], 0)
+        payloads = [batch(2, size=1000) for _ in range(10)]
+        await store.append([Append(pid=pid, epoch=0, payloads=payloads), plain(gone, 1)])
+        await store.append([Append(pid=gone, epoch=0, payloads=[batch(1, size=100_000)])])
+        await store.log_start_raise([(gone, 2), (pid, 5)])
+        old = await store.roll_active()
+        await store.roll()
+        copied = []
+        while step := (await store.rolls_compact()).bytes:
+            assert [each.base for each in await read_all(store, pid)] == list(range(4, 20, 2))
+            copied.append(step)
+        assert copied == [3000, 3000, 2000]
+        assert await store.rolls_drop() == [old.roll]
+        assert [each.payload for each in await read_all(store, pid)] == [each.data for each in payloads[2:]]
+    finally:
+        await store.close()
+
+
+async def test_a_rolled_table_is_frozen_once(database: str) -> None:
+    """Autovacuum leaves the active table alone. It vacuums and freezes the table when it has been rolled."""
+    await migrate(database)
+    store = await open_store(database)
+    connection = await asyncpg.connect(database)
+    options = "select reloptions from pg_class where oid = $1::regclass"
+    try:
+        old = (await store.roll_active()).roll
+        assert "autovacuum_enabled=off" in await connection.fetchval(options, f"lakelog.hot_{old}")
+        await store.roll()
+        rolled = await connection.fetchval(options, f"lakelog.hot_{old}")
+        assert {"autovacuum_enabled=on", "autovacuum_freeze_min_age=0"} <= set(rolled)
+        assert {"autovacuum_vacuum_insert_threshold=0", "autovacuum_vacuum_insert_scale_factor=0"} <= set(rolled)
+    finally:
+        await connection.close()
+        await store.close()
 
 
 async def test_a_server_with_too_few_lock_slots_is_refused_with_the_setting_to_change() -> None:

@@ -1,4 +1,8 @@
-"""Creates a new hot table when the active one is large or old, and drops those in which everything is retired."""
+"""Creates a new hot table when the active one is large or old, compacts old ones and drops the retired.
+
+A compaction copies what survives in a mostly retired table to a kept table. Separate tables for topics with and without
+retention would need several active tables, and several statements for one commit.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from datetime import timedelta
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
-from lakelog.reporting import log_event
+from lakelog.reporting import counted, log_event
+from lakelog.storage.compaction import ROLL_BYTES
 from lakelog.storage.store import PartitionStore
 
 _log = logging.getLogger(__name__)
 
-MAX_BYTES = 1 << 30
 MAX_AGE = timedelta(hours=1)
 _EMPTY_BYTES = 64 << 10
 """Size of an empty hot table. A table up to this size is not rolled because of its age."""
@@ -20,23 +24,34 @@ _EMPTY_BYTES = 64 << 10
 
 class Roller(Agent):
     def __init__(
-        self, engine: Engine, *, every_seconds: float = 15.0, max_bytes: int = MAX_BYTES, max_age: timedelta = MAX_AGE
+        self, engine: Engine, *, every_seconds: float = 15.0, max_bytes: int = ROLL_BYTES, max_age: timedelta = MAX_AGE
     ) -> None:
         super().__init__(every_seconds=every_seconds)
         self._engine = engine
         self._max_bytes = max_bytes
         self._max_age = max_age
+        self._looked_at: dict[int, int] = {}
+        """By cell, the last hot table that a compaction looked at."""
 
     async def work(self) -> None:
         for cell, store in self._engine.cells.items():
             # First, because a failure to roll must not keep retired tables.
             await self.attempt(self._drop(cell, store))
+            await self.attempt(self._compact(cell, store))
             await self.attempt(self._roll(cell, store))
 
     async def _drop(self, cell: int, store: PartitionStore) -> None:
         for roll in await store.rolls_drop():
             message = f"Cell {cell}: hot table {roll} dropped."
             log_event(_log, logging.INFO, "roll_dropped", message, cell=cell, roll=roll)
+
+    async def _compact(self, cell: int, store: PartitionStore) -> None:
+        done = await store.rolls_compact(self._looked_at.get(cell, 0), table_bytes=self._max_bytes)
+        self._looked_at[cell] = done.last or 0
+        if done.bytes:
+            message = f"Cell {cell}: {counted(done.bytes, 'byte')} copied from hot tables that are mostly retired."
+            log_event(_log, logging.INFO, "rolls_compacted", message, cell=cell, bytes=done.bytes)
+            await self._drop(cell, store)
 
     async def _roll(self, cell: int, store: PartitionStore) -> None:
         active = await store.roll_active()

@@ -18,6 +18,7 @@ from lakelog.errors import OffsetOutOfRange
 from lakelog.model.fetch import StoredBatch
 from lakelog.model.segment import Segment
 from lakelog.storage.catalog import Catalog as Catalog
+from lakelog.storage.compaction import ROLL_BYTES, Compaction
 
 if TYPE_CHECKING:
     from lakelog.storage.cold import ColdStore
@@ -330,6 +331,16 @@ class PartitionStore(Protocol):
 
         Batches are retired if they are below the log start or in segments that were verified at least `grace` ago.
         Tables that are in use are left for the next call, so that this never waits long.
+        """
+        ...
+
+    async def rolls_compact(
+        self, after: int = 0, *, table_bytes: int = ROLL_BYTES, grace: timedelta = TIER_GRACE
+    ) -> Compaction:
+        """Copy what survives in mostly retired hot tables to kept tables, so that `rolls_drop` can drop the old ones.
+
+        Looks at some tables with a number above `after`. A table is mostly retired if at most a quarter of it
+        survives, or so little that a table of its own is a waste. A kept table takes up to about `table_bytes`.
         """
         ...
 

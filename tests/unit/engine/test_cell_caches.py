@@ -24,7 +24,8 @@ from lakelog.storage.memory import MemoryCatalog, MemoryStore
 
 WISH: dict[str, Any] = {"start_from": "earliest"}
 _PARTS = {
-    "": ("_partitions", "_rolls"),
+    "": ("_partitions",),
+    "_hot": ("tables",),
     "groups": ("_journals", "_members", "_dead", "_seen"),
     "cold": ("_segments",),
 }

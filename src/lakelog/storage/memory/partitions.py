@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
+from lakelog.storage.compaction import ROLL_BYTES, Compaction
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
 from lakelog.storage.memory.groups import MemoryGroups
+from lakelog.storage.memory.hot_tables import HotTables
 from lakelog.storage.memory.listener import Listener
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
@@ -49,9 +51,7 @@ class MemoryStore:
         self._closed: set[int] = set()
         """Incarnations of topics whose partitions were removed."""
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
-        self._active = 1
-        self._born = clock()
-        self._rolls: dict[int, dict[int, list[HotBatch]]] = {self._active: {}}
+        self._hot = HotTables(clock())
         self.timeline = 1
         self._followers: list[Callable[[], None]] = []
         # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
@@ -125,12 +125,9 @@ class MemoryStore:
         if (refusal := head.out_of_range(offset)) is not None:
             raise refusal
         # Read one roll per call, like PostgreSQL: callers must handle a short result that is not the end of the log.
-        found = _from_offset(self._rolls[self._active].get(pid, []), offset)
-        if (not found or found[0].base > offset) and (stored := self._cold.at(pid, offset)) is not None:
+        if not self._hot.is_active(pid, offset) and (stored := self._cold.at(pid, offset)) is not None:
             return ReadResult(head=head, batches=(), segment=stored.segment)
-        every = (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())
-        found = next((batches for batches in every if batches and batches[0].base <= offset), [])
-        return ReadResult(head=head, batches=_up_to(found, max_messages, max_bytes))
+        return ReadResult(head=head, batches=_up_to(self._hot.read(pid, offset), max_messages, max_bytes))
 
     async def read_many(
         self, asks: Sequence[tuple[int, int]], *, max_messages: int, max_bytes: int
@@ -161,24 +158,25 @@ class MemoryStore:
 
     async def roll(self, expected: int | None = None) -> int:
         await asyncio.sleep(0)
-        if expected is not None and expected != self._active:
-            return self._active
-        self._active += 1
-        self._born = self._clock()
-        self._rolls[self._active] = {}
-        return self._active
+        if expected is None or expected == self._hot.active:
+            self._hot.begin(self._clock())
+        return self._hot.active
 
     async def roll_active(self) -> ActiveRoll:
         await asyncio.sleep(0)
-        size = sum(len(batch.payload) for rows in self._rolls[self._active].values() for batch in rows)
-        return ActiveRoll(roll=self._active, bytes=size, created_at=self._born)
+        return ActiveRoll(
+            roll=self._hot.active, bytes=self._hot.size(self._hot.active), created_at=self._hot.created_at
+        )
 
     async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
         await asyncio.sleep(0)
-        dropped = [roll for roll, rows in self._rolls.items() if roll != self._active and self._is_retired(rows, grace)]
-        for roll in dropped:
-            del self._rolls[roll]
-        return dropped
+        return self._hot.drop(partial(self._is_retired, grace))
+
+    async def rolls_compact(
+        self, after: int = 0, *, table_bytes: int = ROLL_BYTES, grace: timedelta = TIER_GRACE
+    ) -> Compaction:
+        await asyncio.sleep(0)
+        return Compaction(last=None, bytes=self._hot.compact(after, table_bytes, partial(self._is_retired, grace)))
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
         await asyncio.sleep(0)
@@ -299,7 +297,7 @@ class MemoryStore:
         """Write an accepted append: its batches, producers, keys and the head."""
         base, total = partition.head.next_offset, partition.head.total_bytes
         offset = base
-        rows = self._rolls[self._active].setdefault(append.pid, [])
+        rows = self._hot.tables[self._hot.active].setdefault(append.pid, [])
         for payload in append.payloads:
             total += len(payload.data)
             rows.append(
@@ -321,7 +319,7 @@ class MemoryStore:
             partition.keys[message.key_hash] = (base + message.start, now)
         # The head takes the epoch of the append: epochs never fall within a partition.
         partition.write_head(
-            next_offset=offset, total_bytes=total, appended_at=now, roll=self._active, epoch=append.epoch
+            next_offset=offset, total_bytes=total, appended_at=now, roll=self._hot.active, epoch=append.epoch
         )
 
     def _append_time(self, pid: int, offset: int) -> datetime | None:
@@ -335,8 +333,7 @@ class MemoryStore:
 
     def _batch_at(self, pid: int, offset: int) -> HotBatch | None:
         """Return the batch that holds the offset, in any roll."""
-        found = (_from_offset(rows.get(pid, []), offset) for rows in self._rolls.values())
-        return next((batches[0] for batches in found if batches and batches[0].base <= offset), None)
+        return next(iter(self._hot.read(pid, offset)), None)
 
     def _offset_at_time(self, pid: int, time: datetime) -> int:
         return self._first_offset(
@@ -367,20 +364,14 @@ class MemoryStore:
             offset = batch.end
         return offset
 
-    def _is_retired(self, rows: dict[int, list[HotBatch]], grace: timedelta) -> bool:
-        for pid, batches in rows.items():
-            if batches and pid in self._partitions:
-                low = max(self._partitions[pid].head.log_start, batches[0].base)
-                if not self._cold.holds(pid, low, batches[-1].end, grace):
-                    return False
-        return True
+    def _is_retired(self, grace: timedelta, pid: int, batch: HotBatch) -> bool:
+        if pid not in self._partitions:
+            return True
+        low = max(self._partitions[pid].head.log_start, batch.base)
+        return self._cold.holds(pid, low, batch.end, grace)
 
 
-def _from_offset(batches: list[HotBatch], offset: int) -> list[HotBatch]:
-    return batches[bisect_right(batches, offset, key=lambda batch: batch.end) :]
-
-
-def _up_to(batches: Sequence[HotBatch], max_messages: int, max_bytes: int) -> list[HotBatch]:
+def _up_to(batches: Iterable[HotBatch], max_messages: int, max_bytes: int) -> list[HotBatch]:
     """Return the batches up to the one that reaches a limit."""
     taken: list[HotBatch] = []
     messages = size = 0

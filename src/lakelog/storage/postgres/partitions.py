@@ -17,6 +17,7 @@ import asyncpg
 
 from lakelog import failpoints
 from lakelog.errors import OffsetOutOfRange, Unavailable
+from lakelog.storage.compaction import ROLL_BYTES, Compaction, is_mostly_retired
 from lakelog.storage.postgres.announcing import Announcements
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
@@ -46,6 +47,10 @@ _SQL = load("partitions")
 LOCKED_PARTITIONS = 256
 """Maximum number of partitions that one statement locks. PostgreSQL has 6,400 lock slots by default."""
 _READ_TRIES = 20
+_COMPACT_TABLES = 8
+_COMPACT_BYTES = 4 << 20
+"""Bytes that one statement copies. Publishers to these partitions wait for it."""
+_COMPACT_STATEMENTS = 100
 _REMOVE_PARTITIONS = 1000
 _REMOVE_STATEMENTS = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
@@ -171,7 +176,8 @@ class PostgresStore:
         batches: dict[int, list[HotBatch]] = {}
         for row in rows:
             mine = batches.setdefault(row["pid"], [])
-            if row["end_offset"] is not None:
+            # If this roll is not active any more, it may be a kept table now, which has gaps.
+            if row["end_offset"] is not None and (not mine or mine[-1].end == row["end_offset"] - row["batch_count"]):
                 mine.append(_batch(row, "batch_"))
         firsts = {row["pid"]: row for row in reversed(rows)}
         older = _by_roll(list(firsts.values()), asks, found)
@@ -243,6 +249,28 @@ class PostgresStore:
             if (await self._database.write(_SQL["roll_drop"], row["roll"], grace))[0][0]:
                 dropped.append(row["roll"])
         return dropped
+
+    async def rolls_compact(
+        self, after: int = 0, *, table_bytes: int = ROLL_BYTES, grace: timedelta = TIER_GRACE
+    ) -> Compaction:
+        copied = 0
+        rolls = await self._database.read(_SQL["roll_list_old"], after, _COMPACT_TABLES)
+        for roll, is_kept, size in rolls:
+            # A table that is dropped during the call needs no compaction.
+            with contextlib.suppress(asyncpg.UndefinedTableError):
+                survives = (await self._database.read(_SQL["roll_surviving_bytes"], roll, grace))[0][0]
+                if is_mostly_retired(survives, size, table_bytes, is_kept=is_kept):
+                    copied += await self._compact(roll, table_bytes, grace)
+        return Compaction(last=rolls[-1]["roll"] if len(rolls) == _COMPACT_TABLES else None, bytes=copied)
+
+    async def _compact(self, roll: int, table_bytes: int, grace: timedelta) -> int:
+        copied = 0
+        for _ in range(_COMPACT_STATEMENTS):
+            found = (await self._database.write(_SQL["roll_keep"], roll, grace, _COMPACT_BYTES, table_bytes))[0][0]
+            copied += found
+            if not found:
+                break
+        return copied
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
         heads = (await self._database.write(_SQL["heads_trim"]))[0][0]

@@ -229,6 +229,24 @@ begin
 end
 $_$;
 
+CREATE FUNCTION lakelog.hot_table_create(p_roll integer, p_kept boolean) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_table text := 'hot_' || p_roll;
+begin
+    execute format(
+        'create table lakelog.%I ('
+        'pid bigint not null, end_offset bigint not null, count integer not null, bytes_end bigint not null, '
+        'appended_at timestamptz not null, epoch integer not null, format smallint not null default 1, '
+        'payload bytea not null, primary key (pid, end_offset)) '
+        'with (autovacuum_enabled = %s, toast.autovacuum_enabled = %s)', v_table, p_kept, p_kept);
+    execute format('alter table lakelog.%I alter payload set storage external', v_table);
+    execute format('grant select, insert on lakelog.%I to lakelog_service', v_table);
+    insert into lakelog.roll (roll, kept) values (p_roll, p_kept);
+end
+$$;
+
 CREATE TABLE lakelog.journal (
     group_id bigint NOT NULL,
     pid bigint NOT NULL,
@@ -825,7 +843,6 @@ CREATE FUNCTION lakelog.roll_begin(p_expected integer) RETURNS integer
     AS $$
 declare
     v_roll integer;
-    v_table text;
 begin
     perform pg_advisory_xact_lock(lakelog.lock_key(-3));
     select coalesce(max(roll), 0) into v_roll from lakelog.roll;
@@ -840,17 +857,8 @@ begin
             'autovacuum_vacuum_insert_scale_factor = 0, toast.autovacuum_vacuum_insert_scale_factor = 0)',
             'hot_' || v_roll);
     end if;
-    v_roll := v_roll + 1;
-    v_table := 'hot_' || v_roll;
-    execute format(
-        'create table lakelog.%I ('
-        'pid bigint not null, end_offset bigint not null, count integer not null, bytes_end bigint not null, '
-        'appended_at timestamptz not null, epoch integer not null, format smallint not null default 1, '
-        'payload bytea not null, primary key (pid, end_offset)) '
-        'with (autovacuum_enabled = off, toast.autovacuum_enabled = off)', v_table);
-    execute format('alter table lakelog.%I alter payload set storage external', v_table);
-    execute format('grant select, insert on lakelog.%I to lakelog_service', v_table);
-    insert into lakelog.roll (roll) values (v_roll);
+    v_roll := v_roll + 2;
+    perform lakelog.hot_table_create(v_roll, false);
     return v_roll;
 end
 $$;
@@ -882,22 +890,68 @@ CREATE FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) RETURN
     LANGUAGE sql STABLE
     AS $$
     select p_roll < (select max(roll) from lakelog.roll) and not exists (
-        select 1
-        from lakelog.span s
-        cross join lateral (select * from lakelog.head x where x.pid = s.pid order by x.version desc limit 1) h
-        cross join lateral (
-            select greatest(h.log_start, s.first_offset) as low, least(h.next_offset, (
-                select n.first_offset from lakelog.span n
-                where n.pid = s.pid and n.first_offset > s.first_offset order by n.first_offset limit 1)) as high
-        ) w
+        select from lakelog.span s cross join lateral lakelog.span_survivors(s.pid, s.first_offset, p_grace) w
         where s.roll = p_roll
-          and (w.low < w.high and w.high - w.low > (
-              select coalesce(sum(least(g.end_offset, w.high) - greatest(g.first_offset, w.low)), 0)
-              from lakelog.segment g
-              where g.pid = s.pid and g.end_offset > w.low and g.first_offset < w.high
-                and g.verified_at <= clock_timestamp() - p_grace))
     )
 $$;
+
+CREATE FUNCTION lakelog.roll_keep(p_roll integer, p_grace interval, p_bytes bigint, p_table_bytes bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    v_active integer;
+    v_target integer;
+    v_span record;
+    v_bytes bigint := 0;
+begin
+    select max(roll) into v_active from lakelog.roll;
+    if p_roll >= v_active or not pg_try_advisory_xact_lock(lakelog.lock_key(-4)) then
+        return 0;
+    end if;
+    for v_span in
+        select s.pid, s.first_offset from lakelog.span s
+        cross join lateral lakelog.span_survivors(s.pid, s.first_offset, p_grace) w
+        where s.roll = p_roll order by s.pid, s.first_offset limit 100
+    loop
+        if v_target is null then
+            select r.roll into v_target from lakelog.roll r
+            where r.kept and r.roll <> p_roll and pg_total_relation_size(format('lakelog.%I', 'hot_' || r.roll)) < p_table_bytes
+            order by r.roll desc limit 1;
+        end if;
+        if v_target is null then
+            v_target := v_active - 1;
+            if exists (select from lakelog.roll r where r.roll = v_target) then
+                return 0;  -- The next roll makes room for another kept table.
+            end if;
+            perform lakelog.hot_table_create(v_target, true);
+        end if;
+        v_bytes := v_bytes + lakelog.span_keep(
+            p_roll, v_span.pid, v_span.first_offset, v_target, p_grace, p_bytes - v_bytes);
+        exit when v_bytes >= p_bytes;
+    end loop;
+    return v_bytes;
+end
+$$;
+
+CREATE FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace interval) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    AS $_$
+declare
+    v_bytes bigint;
+begin
+    execute format(
+        'select coalesce(sum(l.bytes_end - f.bytes_end + octet_length(f.payload)), 0) '
+        'from lakelog.span s cross join lateral lakelog.span_survivors(s.pid, s.first_offset, $2) w '
+        'cross join lateral (select b.bytes_end, b.payload from lakelog.%1$I b '
+        'where b.pid = s.pid and b.end_offset > w.low order by b.end_offset limit 1) f '
+        'cross join lateral (select b.bytes_end from lakelog.%1$I b '
+        'where b.pid = s.pid and b.end_offset <= w.high order by b.end_offset desc limit 1) l '
+        'where s.roll = $1', 'hot_' || p_roll
+    ) into v_bytes using p_roll, p_grace;
+    return v_bytes;
+end
+$_$;
 
 CREATE FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) RETURNS TABLE(part integer, status smallint, reason text)
     LANGUAGE plpgsql
@@ -972,6 +1026,55 @@ begin
     select count(*) into v_trimmed from doomed;
     return v_trimmed;
 end
+$$;
+
+CREATE FUNCTION lakelog.span_keep(p_roll integer, p_pid bigint, p_first bigint, p_target integer, p_grace interval, p_bytes bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $_$
+declare
+    v_low bigint;
+    v_high bigint;
+    v_end bigint;
+    v_bytes bigint;
+begin
+    perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
+    select w.low, w.high into v_low, v_high from lakelog.span_survivors(p_pid, p_first, p_grace) w;
+    execute format(
+        'with found as ('
+        'select b.*, sum(octet_length(b.payload)) over (order by b.end_offset) as bytes from ('
+        'select * from lakelog.%1$I where pid = $1 and end_offset > $2 and end_offset <= $3 order by end_offset limit 1000) b'
+        '), chosen as (select * from found where bytes - octet_length(payload) < $4), copied as ('
+        'insert into lakelog.%2$I (pid, end_offset, count, bytes_end, appended_at, epoch, format, payload) '
+        'select pid, end_offset, count, bytes_end, appended_at, epoch, format, payload from chosen c '
+        'where not exists (select from lakelog.segment g where g.pid = $1 and g.end_offset >= c.end_offset '
+        'and g.first_offset <= c.end_offset - c.count and g.verified_at <= clock_timestamp() - $5)) '
+        'select max(end_offset), coalesce(max(bytes), 0) from chosen', 'hot_' || p_roll, 'hot_' || p_target
+    ) into v_end, v_bytes using p_pid, v_low, v_high, p_bytes, p_grace;
+    if v_end is not null then
+        update lakelog.span set roll = p_target where pid = p_pid and first_offset = p_first;
+        if v_end < v_high then
+            insert into lakelog.span (pid, first_offset, roll) values (p_pid, v_end, p_roll);
+        end if;
+    end if;
+    return v_bytes;
+end
+$_$;
+
+CREATE FUNCTION lakelog.span_survivors(p_pid bigint, p_first bigint, p_grace interval) RETURNS TABLE(low bigint, high bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    select w.low, w.high
+    from (select * from lakelog.head x where x.pid = p_pid order by x.version desc limit 1) h
+    cross join lateral (
+        select greatest(h.log_start, p_first) as low, least(h.next_offset, (
+            select n.first_offset from lakelog.span n
+            where n.pid = p_pid and n.first_offset > p_first order by n.first_offset limit 1)) as high
+    ) w
+    where w.low < w.high and w.high - w.low > (
+        select coalesce(sum(least(g.end_offset, w.high) - greatest(g.first_offset, w.low)), 0)
+        from lakelog.segment g
+        where g.pid = p_pid and g.end_offset > w.low and g.first_offset < w.high
+          and g.verified_at <= clock_timestamp() - p_grace)
 $$;
 
 CREATE FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) RETURNS void
@@ -1240,7 +1343,8 @@ CREATE TABLE lakelog.reservation (
 
 CREATE TABLE lakelog.roll (
     roll integer NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    kept boolean DEFAULT false NOT NULL
 );
 
 CREATE TABLE lakelog.segment (
@@ -1497,6 +1601,8 @@ GRANT ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text
 REVOKE ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.hot_table_create(p_roll integer, p_kept boolean) FROM PUBLIC;
+
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.journal TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.journal_cut(p_newest lakelog.journal, p_before timestamp with time zone, p_limit bigint) FROM PUBLIC;
@@ -1572,11 +1678,22 @@ GRANT ALL ON FUNCTION lakelog.roll_drop(p_roll integer, p_grace interval) TO lak
 REVOKE ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_is_retired(p_roll integer, p_grace interval) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.roll_keep(p_roll integer, p_grace interval, p_bytes bigint, p_table_bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.roll_keep(p_roll integer, p_grace interval, p_bytes bigint, p_table_bytes bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace interval) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.segments_trim() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.segments_trim() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.span_keep(p_roll integer, p_pid bigint, p_first bigint, p_target integer, p_grace interval, p_bytes bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION lakelog.span_survivors(p_pid bigint, p_first bigint, p_grace interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.span_survivors(p_pid bigint, p_first bigint, p_grace interval) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) TO lakelog_service;

@@ -137,6 +137,16 @@ from lakelog.roll order by roll desc limit 1;
 -- roll_list_retired: lists hot tables in which everything is retired
 select r.roll from lakelog.roll r where lakelog.roll_is_retired(r.roll, $1) order by r.roll;
 
+-- roll_list_old: lists hot tables behind a number that are not active, with their size and whether they are kept tables
+select roll, kept, pg_total_relation_size(format('lakelog.%I', 'hot_' || roll)) as bytes from lakelog.roll
+where roll > $1 and roll < (select max(roll) from lakelog.roll) order by roll limit $2;
+
+-- roll_surviving_bytes: returns how many bytes of a hot table are not retired
+select lakelog.roll_surviving_bytes($1, $2);
+
+-- roll_keep: copies some of what survives in a hot table to a kept table, and returns how many bytes
+select lakelog.roll_keep($1, $2, $3, $4);
+
 -- roll_drop: drops a hot table, and returns whether it did
 select lakelog.roll_drop($1, $2);
 

@@ -1,0 +1,24 @@
+"""Compaction of hot tables: when it is worth its cost, and its result. The stores copy the batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROLL_BYTES = 1 << 30
+"""Size at which a hot table is followed by the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """A look at some hot tables: the number of the last one, None after the last of all, and the bytes copied."""
+
+    last: int | None
+    bytes: int = 0
+
+
+def is_mostly_retired(survives: int, size: int, table_bytes: int, *, is_kept: bool) -> bool:
+    """Return whether copying the surviving bytes frees enough of a hot table of this size.
+
+    A quarter at most, so that a byte is copied only if it frees three others. Tables with little in them are merged.
+    """
+    return 0 < survives <= (size // 4 if is_kept else max(size // 4, table_bytes // 64))
