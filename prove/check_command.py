@@ -19,8 +19,9 @@ from prove.commands import ProveCommand
 from prove.history.loading import open_run
 
 SPARK_FROM = 2_000_000
-"""Rows from which Spark is used by default. Smaller runs are faster in this process, because Spark takes ten seconds to
-start."""
+"""The number of rows from which Spark is used by default. Smaller runs are faster in this process, because Spark
+takes ten seconds to start.
+"""
 EXIT = {CheckVerdict.VALID: 0, CheckVerdict.INVALID: 1, CheckVerdict.UNKNOWN: 2}
 
 

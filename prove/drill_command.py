@@ -38,7 +38,7 @@ from prove.lab.workload import CURSOR_GROUP, ORDERS, Workload
 EVERY_SECONDS = 10.0
 RESTART = "postgres killed"
 APART_SECONDS = 25.0
-"""Time between restarts of PostgreSQL: the limit of L4, and the same again to observe late calls."""
+"""The time between restarts of PostgreSQL, long enough to observe calls that exceed the limit of L4."""
 RATE = 600.0
 
 
@@ -184,8 +184,10 @@ def _returned(tables: Tables, fault: FaultInterval) -> PostgresReturn:
 
 
 def _wait(rows: TableColumns, partitions: Array, since_ns: int) -> float:
-    """Return the seconds until the last partition had its first successful call. Each cell holds some of the
-    partitions."""
+    """Return the seconds until the last partition had its first successful call.
+
+    Each cell holds some of the partitions.
+    """
     mine = rows.where((rows.outcome == CallOutcome.OK) & (rows.invoked_ns >= since_ns))
     served = [mine.completed_ns[mine.partition == each] for each in partitions]
     if not served or not all(len(each) for each in served):

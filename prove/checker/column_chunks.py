@@ -18,9 +18,9 @@ from prove.history.truth import from_arrow, to_arrow
 SCHEMA = "part int, name string, data binary"
 _ARROW = pa.schema([("part", pa.int32()), ("name", pa.string()), ("data", pa.binary())])
 RESULT, SUMMARY = "#result", "#summary"
-"""Names of chunks that carry JSON instead of columns."""
+"""The names of chunks that carry JSON instead of columns."""
 _MOST = 131_072
-"""Maximum rows of a chunk. A Spark row should not exceed a few megabytes."""
+"""The largest number of rows in a chunk. A Spark row should not exceed a few megabytes."""
 
 Array = npt.NDArray[Any]
 
@@ -83,7 +83,7 @@ def _packed(columns: TableColumns) -> bytes:
 
 
 def _one(name: str, parts: list[TableColumns]) -> TableColumns:
-    """Return the parts as one table. Columns may be missing, because a scope does not see all of them."""
+    """Return the parts as one table. Columns may be missing, because a scope does not have all of them."""
     if len(parts) == 1:
         return parts[0]
     names = [each for each in TABLES[name] if each in parts[0].arrays]

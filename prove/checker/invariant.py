@@ -12,22 +12,23 @@ from lakelog.model.group import Exponential, Order, RetryPolicy
 from prove.history.tables import SampleKind, Tables
 
 MOST = 20
-"""Maximum counter-examples that a check returns. One is enough to refute the invariant."""
+"""The largest number of counter-examples that a check returns. One is enough to refute the invariant."""
 
 
 class CheckScope(Enum):
-    """The facts that a check needs together. A large history is divided by scope and judged part by part."""
+    """The rows that a check needs together. A large history is divided by scope and judged part by part."""
 
     VALUE = "value"
     """All attempts and observations of the same value in a topic: `attempt`, `seen`, and `dead` by `copy_topic` and
     `copy_hash`, because a redrive publishes a value again. A part holds one or many values."""
     IDENTITY = "identity"
-    """All attempts and observations of the same identity in a topic, whatever their values: `attempt`, `seen`. Rows
-    without an identity (0) are ignored. A part holds one or many identities."""
+    """All attempts and observations of the same identity in a topic, with any value: `attempt`, `seen`. Rows
+    without an identity (0) are ignored. A part holds one or many identities.
+    """
     LOG = "log"
-    """One partition: `attempt` (placed by its answer, or where the final read has its value), `seen`, `read`."""
+    """One partition: `attempt` (located by its response, or by its value in the final read), `seen`, `read`."""
     PRODUCER = "producer"
-    """All attempts of one process, placed in the same way: `attempt`; with `read` of all partitions."""
+    """One process: all its `attempt`, located as for a partition, and `read` of all partitions."""
     LEASE = "lease"
     """One group in one partition: `delivery`, `answer`, `call`, `progress`, `dead`, `cut`, and `seen` by FINAL."""
     GROUP = "group"
@@ -35,7 +36,7 @@ class CheckScope(Enum):
     COLD = "cold"
     """One partition's files: `segment`, `seen` by COLD and FINAL, `read`, `cut`."""
     RUN = "run"
-    """The rest: `sample`, and `attempt` reduced to its times."""
+    """The whole run: `sample`, and `attempt` reduced to its times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class GroupRules:
     retries: RetryPolicy = field(default_factory=Exponential)
     order: Order = Order.KEY
     sticky: bool = True
-    """Whether the assignor moves no more partitions than necessary. All assignors except range and round robin do."""
+    """True if the assignor moves no more partitions than necessary, which all except range and round robin do."""
 
     @property
     def limit(self) -> int:
@@ -80,9 +81,9 @@ class RunInfo:
     names: Mapping[int, str] = field(default_factory=dict)
     """Texts by their `text_id`: topics, groups, owners, processes."""
     rules: Mapping[tuple[int, int], GroupRules] = field(default_factory=dict)
-    """By topic and group."""
+    """The settings of each group, by topic and group."""
     crashed: frozenset[int] = frozenset()
-    """Processes that were killed and not restarted. Owners carry the name of their process."""
+    """Processes that were killed and not restarted. The name of an owner contains the name of its process."""
     faults: tuple[FaultInterval, ...] = ()
     load_ns: tuple[int, int] = (0, 0)
     """Start and end of the load. The last fault ended before `healed_ns`."""
@@ -100,7 +101,7 @@ class RunInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A counter-example: the error, the message, and the calls that show it, as `<process>-<counter>`."""
+    """A counter-example: the error, the message, and the calls that show the error, as `<process>-<counter>`."""
 
     invariant: str
     what: str
@@ -136,6 +137,8 @@ class Invariant:
     check: Callable[[Tables, RunInfo], list[Violation]]
     doubt: Callable[[Tables, RunInfo], str | None] = lambda tables, run: None
     about: Callable[[Tables], int] | None = None
-    """Counts the rows of a scope that concern the invariant, if not all do. A run without such rows did not test it."""
+    """A function that counts the rows of a scope that concern the invariant, if not all do. A run without such rows
+    did not test the invariant.
+    """
     worst: Callable[[Tables, RunInfo], float | None] = lambda tables, run: None
-    """For a promise about time: returns the longest time in seconds."""
+    """A function that returns the longest time in seconds, for a promise about time."""

@@ -40,7 +40,7 @@ class Judgement:
     """Reasons why nothing can be concluded, if there are any."""
     seconds: float = 0.0
     rows: int = 0
-    """Rows that concern the invariant. 0: this run did not test it."""
+    """The number of rows that concern the invariant; 0 if this run did not test it."""
     worst: float | None = None
     """The longest time in seconds, for an invariant that promises a time."""
 

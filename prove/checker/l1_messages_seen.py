@@ -1,6 +1,6 @@
 """L1: every message of the log has been delivered 60 s after the last fault.
 
-If clients still made load, or the group was created or moved later, the time counts from then. A message whose key was
+If the load, the creation of the group or a seek ended later, the 60 s count from that time. A message whose key was
 busy with an earlier message gets its time from the end of that message. The same holds for a message that a consume of
 unknown outcome may have leased. Messages that the group passed over (filtered, expired, cut) are known only by their
 number.
@@ -22,7 +22,7 @@ LIMIT_SECONDS = 60.0
 ANSWER_NS = 10 * SECOND
 """Time that a call of unknown outcome may have taken."""
 AGAIN_NS = 2 * SECOND
-"""Time after its end until a lease is given to another owner (L5)."""
+"""Time from the end of a lease until its messages are leased to another owner (L5)."""
 _NEVER = np.iinfo(np.int64).max
 
 

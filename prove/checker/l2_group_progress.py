@@ -1,7 +1,7 @@
-"""L2: each group progresses in every quiet 30 s while a consumer asks and work is available.
+"""L2: each group progresses in every quiet 30 s while a consumer calls and work is available.
 
-Work is what the group has not considered yet. A leased message is up to its owner, and a waiting message has a due
-time. A lack of progress is certain only between two samples that are equal in all partitions.
+Work is a message that the group has not considered yet. A leased message depends on its owner, and a waiting message on
+its due time. A lack of progress is certain only between two samples that are equal in all partitions.
 """
 
 from __future__ import annotations
@@ -78,8 +78,10 @@ def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int
 
 
 def _has_work(rows: TableColumns, run: RunInfo) -> Array:
-    """Return whether each sample has available work. A waiting message blocks those behind it: the whole partition in
-    partition order, else those of its key."""
+    """Return whether each sample has available work.
+
+    A waiting message blocks those behind it: the whole partition in partition order, else those of its key.
+    """
     ordered = run.rules_of(rows.topic[0], rows.group[0]).order is Order.PARTITION
     held_up = (rows.waiting > 0) & ((rows.skipped > 0) | ordered)
     work: Array = (rows.high_watermark > rows.frontier) & ~held_up

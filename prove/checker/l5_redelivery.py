@@ -56,7 +56,7 @@ def abandoned(leases: LeaseHistory) -> Array:
 
 
 def _may_be_lost(leases: LeaseHistory) -> bool:
-    """Return whether messages can only have been lost: there was no unknown consume, no expiry and no cut."""
+    """Return whether missing messages prove a loss: there was no unknown consume, no expiry and no cut."""
     end, last = leases.samples, leases.last
     return last is not None and not len(leases.unknown) and not (end.expired[last] or end.cut[last])
 
@@ -66,7 +66,7 @@ def _grace_ms(run: RunInfo) -> int:
 
 
 def _leased_again(leases: LeaseHistory, rows: Array) -> tuple[Array, Array]:
-    """Return those of the rows that were leased again, and the next lease of each."""
+    """Return the rows that were leased again, and the next lease of each."""
     later = np.searchsorted(leases.codes, leases.codes[rows], "right")
     again = np.append(leases.given.offset, -1)[later] == leases.given.offset[rows]
     return rows[again], later[again]

@@ -2,8 +2,8 @@
 
 A figure is accurate if it lies between the smallest and the largest true value from one second before to one second
 after it. True values are known only at samples, so the window extends to the next sample on either side, and a value
-between two samples may leave their range by as much as the true value changes between them. A lag may leave it by
-another `RunInfo.targets["L7"]` messages: all that is published within a second may arrive at once. The ends of a series
+between two samples may leave their range by as much as the true value changes between them. A lag may leave that range
+by another `RunInfo.targets["L7"]` messages, because all messages of a second may arrive at once. The ends of a series
 are not judged.
 """
 

@@ -77,7 +77,7 @@ class LeaseHistory:
             owner = delivery.owner[order]
             same &= owner == owner[first]
         self.codes = codes[~same]
-        """Offset and token of each delivery as one rising number."""
+        """The offset and token of each delivery as one rising number."""
         self.given = SortedRows(delivery, order[~same])
         """Deliveries by offset and token."""
         self.again = SortedRows(delivery, order[same])
@@ -124,7 +124,10 @@ class LeaseHistory:
         return SortedRows(call, found[np.argsort(call.invoked_ns[found], kind="stable")])
 
     def unknown_before(self, times: Array) -> Array:
-        """Return how many such consumes were made before each time. Each of them may have leased a message."""
+        """Return how many consumes with unrecorded leases were made before each time.
+
+        Each may have leased a message.
+        """
         return np.searchsorted(self.unknown.invoked_ns, times)
 
     # Keys -------------------------------------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ class LeaseHistory:
 
     @cached_property
     def all_offsets(self) -> Array:
-        """Return these offsets, and those that were delivered or died and are no longer in the log."""
+        """Return the offsets of the final read, and those that were delivered or died and are no longer in the log."""
         known = self.messages.codes
         if len(self.letters):
             known = np.union1d(known, self.letters.offset)
@@ -156,8 +159,10 @@ class LeaseHistory:
         return self._log[1]
 
     def keys_of(self, offsets: Array) -> tuple[Array, Array]:
-        """Return the ordering key of these offsets, and whether it is known. A message that retention cut is no longer
-        in the log."""
+        """Return the ordering key of these offsets, and whether it is known.
+
+        A message that retention cut is no longer in the log.
+        """
         at = found_at(self.offsets, offsets)
         if self.rules.order is not Order.KEY:
             return np.full(len(offsets), int(self.rules.order is Order.PARTITION)), np.ones(len(offsets), np.bool_)
@@ -165,7 +170,7 @@ class LeaseHistory:
 
     @cached_property
     def went_back_first(self) -> Array:
-        """Return whether each answer that gave a message back did so itself, and not after an earlier one of its key.
+        """Return whether each answer gave its message back itself, not because of an earlier message of its key.
 
         The messages behind such a message in its lease go back with it. A nack of one of them, in the same call or
         later, changes nothing more.
@@ -192,8 +197,7 @@ class LeaseHistory:
         return found_at(self.codes, self.codes[rows] + (offsets - self.given.offset[rows]) * self._width)
 
     def in_front(self, rows: Array) -> tuple[Array, Array]:
-        """For these deliveries, return whether an earlier message of their key is in the same lease, and the first wall
-        time at which such a message, and they with it, may have been given back."""
+        """Return whether each lease has an earlier message of its key, and when both may first have been given back."""
         given = self.given
         leases = np.unique(given.token[rows])
         near = true_at(np.isin(given.token, leases))
@@ -243,16 +247,17 @@ class LeaseHistory:
 
     @cached_property
     def latest_ms(self) -> Array:
-        """Return the time until which the lease can have been valid. An extend of unknown outcome may have arrived at
-        any time."""
+        """Return the time until which the lease can have been valid.
+
+        An extend of unknown outcome may have arrived at any time.
+        """
         extends = self.extends
         doubtful = looked_up(extends.leases.any(extends.happened & ~extends.ok), extends.at, False)
         return np.where(doubtful, NEVER, self.until_ms)
 
     @cached_property
     def alone(self) -> Array:
-        """Return whether it was a suspect and may have been its owner's only message: then the lease end counts as a
-        failure."""
+        """Return whether each delivery was a suspect that may have been its owner's only message."""
         extends = self.extends
         # With an extend, a worker can declare that it has put all other messages aside.
         said = looked_up(extends.leases.any(extends.happened), extends.at, False)
@@ -339,7 +344,7 @@ class SeekHistory:
 
 
 def _is_first_position(call: TableColumns, row: int, delivery: TableColumns, samples: SortedRows, seeks: int) -> bool:
-    """Return whether this seek set the group's first position: that is epoch 0, with no lease or sample before it."""
+    """Return whether this seek set the group's first position: epoch 0, with no lease or sample before it."""
     if not len(samples) or samples.epoch.max() != seeks - 1 or call.completed_ns[row] == 0:
         return False
     times = np.concatenate((delivery.completed_ns, samples.completed_ns[~samples.final]))
@@ -353,7 +358,7 @@ class Told(SortedRows):
         super().__init__(answer, order)
         self.ok: Array = (self.outcome == OUTCOME.OK) & (self.completed_ns != 0)
         self.happened: Array = self.ok | (self.outcome != OUTCOME.FAIL) | (self.completed_ns == 0)
-        """Whether it may have taken effect: all answers that were not refused."""
+        """True for answers that may have taken effect: all that were not refused."""
 
 
 class AnswerHistory(Told):
@@ -367,7 +372,7 @@ class AnswerHistory(Told):
         self.delivery: Array = found_at(delivered, self.leases.codes)[self.leases.number]
         """The row of the delivery that each answer is about; -1 if no delivery is recorded."""
         self.overtaken_by: Array = np.searchsorted(delivered, self.leases.codes, "right")[self.leases.number]
-        """The row after that delivery."""
+        """The row after the delivery that each answer is about."""
 
     def least(self, chosen: Array, values: Array) -> Array:
         """Return, for each delivery, the smallest value among the selected answers about it."""
@@ -385,7 +390,7 @@ class ExtensionHistory(Told):
         super().__init__(answer, order)
         self.leases = RowGroups(self.token)
         self.at = self.leases.find(given.token)
-        """For each delivery, the index of its lease among them; -1 if it was never extended."""
+        """The index of the lease of each delivery among the extensions; -1 if it was never extended."""
 
 
 _TABLES = ("delivery", "answer", "call", "progress", "dead", "seen", "cut")

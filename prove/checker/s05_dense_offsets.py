@@ -3,7 +3,7 @@
 Density is checked for the final read and the fetches of one partition. Order is checked for messages of one process in
 one partition that were certainly sent in sequence: in one batch, with rising sequence numbers, or the second invoked
 after the first was acknowledged. A message of unknown outcome is located by its value in the final read, if no other
-attempt has that value. A repeat takes the place of the first attempt, so it shows nothing.
+attempt has that value. A repeat has the offset of the first attempt, so it shows nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_order(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _certain(attempts: Picked) -> Picked:
-    """Return the messages with a key whose offset was given to their own call."""
+    """Return the messages with a key whose offset comes from their own call."""
     chosen = (attempts.key != 0) & (attempts.offset >= 0) & ~attempts.duplicate
     chosen &= (attempts.outcome == OUTCOME.OK) | ((attempts.outcome == OUTCOME.INFO) & ~attempts.shared)
     return attempts.where(chosen & ~_repeats(attempts))
@@ -91,8 +91,10 @@ def _repeats(attempts: Picked) -> Array:
 
 
 def _acked_behind(sent: Picked, stream: Array) -> list[tuple[int, int]]:
-    """Return messages that were invoked after a message at a higher offset was acknowledged. One backward pass keeps
-    the earliest ack."""
+    """Return messages that were invoked after a message at a higher offset was acknowledged.
+
+    One backward pass keeps the earliest ack.
+    """
     count = len(sent)
     times = np.where(sent.outcome == OUTCOME.OK, sent.completed_ns, np.iinfo(np.int64).max)
     by_time = np.argsort(times)

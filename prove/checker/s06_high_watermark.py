@@ -79,7 +79,7 @@ def _end_below(floors: _Floors, ends: Ends | None, run: RunInfo) -> list[Violati
 
 
 def _beyond(seen: Picked, ends: Ends | None, run: RunInfo) -> list[Violation]:
-    """Check that every observed message was below the high watermark, and still is. S5 checks the final read itself."""
+    """Check that every observed message is below the high watermark, then and at the end. S5 checks the final read."""
     if ends is None:
         return []
     above = true_at((seen.offset >= ends.high_watermark) & (seen.reader != READER.FINAL))[:MOST]

@@ -1,9 +1,9 @@
 """S7: a batch is all or nothing per partition.
 
 Messages of a batch that were refused, or that share their identity or value with another attempt, are left out. A
-message of unknown outcome counts for the partition that it asked for, or where the messages of its key in that batch
-are. A message without either could be in any partition and shows nothing. Acknowledged batches are looked up in the
-final read of their partition; the others are judged with the other messages of their process.
+message of unknown outcome counts for the partition that it named, or for the partition of the other messages of its key
+in that batch. A message with neither could be in any partition and shows nothing. Acknowledged batches are looked up
+in the final read of their partition; the others are judged with the other messages of their process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prove.history.tables import Tables
 
 
 def check_answered(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Return batches that the final read has only in part, although all of it was acknowledged above the log start."""
+    """Return acknowledged batches above the log start that the final read has only in part."""
     attempts, ends = pick(tables, "attempt"), ends_of(tables)
     if ends is None:
         return []

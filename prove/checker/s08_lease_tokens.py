@@ -34,9 +34,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _over_ms(leases: LeaseHistory, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the earliest end of the first lease, twice: to compare with the grant time of the second lease (0 for
-    nothing), and with the time of its response. A grant time is by the database clock; a response time is never too
-    early."""
+    """Return the earliest end of the first lease, by the clock of the second grant (0 for none) and of its response."""
     until, closed = leases.until_ms[first], leases.closed_wall_ms[first]
     over = np.where(closed == NEVER, until, np.minimum(until, closed))
     suspicious = true_at(np.minimum(leases.granted_ms[second], leases.given.completed_wall_ms[second]) < over)

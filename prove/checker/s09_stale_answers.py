@@ -81,8 +81,7 @@ def _repeated(leases: LeaseHistory) -> Array:
 
 
 def _went_back(leases: LeaseHistory, rows: Array) -> Array:
-    """Return whether each answer gives back a message that may have gone back behind an earlier one of its key: that is
-    a repeat."""
+    """Return whether each answer may be a repeat: its message went back with an earlier one of its key."""
     said = leases.said
     behind, back_ms = leases.in_front(said.delivery[rows])
     return np.asarray(RETURNING[said.verb[rows]] & behind & (back_ms < said.invoked_wall_ms[rows]))

@@ -18,8 +18,7 @@ from prove.history.tables import OwnerVerb, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class _FinalStates:
-    """For each message from the group's start: whether it may have reached this state in the last epoch, and whether it
-    certainly did."""
+    """The messages that may have reached each state in the last epoch, and those that certainly did."""
 
     offsets: Array
     maybe: dict[str, Array]

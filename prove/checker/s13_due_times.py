@@ -1,6 +1,6 @@
 """S13: no message is delivered before it is due. A nack, and a release with a delay, set the due time.
 
-So does the back-off after an unanswered failure: the end of a lease that held one message alone.
+The back-off after the end of a lease that held one message alone also sets it.
 """
 
 from __future__ import annotations

@@ -85,9 +85,9 @@ class _Prefix:
             self.finished_ns[dead] = np.minimum(self.finished_ns[dead], told_ns)
         open_ = self.finished_ns == NEVER
         self.holes: Array = np.append(0, np.cumsum(open_))
-        """The number of messages below each that are never finished."""
+        """The number of messages below each one that are never finished."""
         self.since_ns: Array = np.append(0, np.maximum.accumulate(np.where(open_, 0, self.finished_ns)))
-        """The time from which all others below each may have been finished."""
+        """The time from which all other messages below each may have been finished."""
 
 
 def _judge(leases: LeaseHistory, rows: Array, prefix: _Prefix) -> list[Violation]:

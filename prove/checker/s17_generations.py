@@ -1,8 +1,8 @@
 """S17: at most one assigned member per partition and generation; calls that name an old generation are refused.
 
 The assignment changes only with the generation, so all responses of one generation must agree. A partition refuses
-generations older than the newest that it has served. Apart from that, a server may learn of the newest generation up to
-a second late, if an announcement is lost.
+generations older than the newest that it has served. Otherwise, if an announcement is lost, a server may learn about
+the newest generation up to a second late.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ def _fenced(commits: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 def _commits_under_other_owner(assigned: TableColumns, commits: TableColumns, run: RunInfo) -> list[Violation]:
-    """Return commits that were accepted while another member owned the partition in the same newer generation before
-    and after."""
+    """Return commits that were accepted while another member owned the partition in a newer generation."""
     if not len(commits):
         return []
     rows = assigned.sorted_by("topic", "partition", "generation", "member", "completed_ns")

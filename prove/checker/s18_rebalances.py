@@ -28,7 +28,7 @@ WATCHED_NS = 30 * SECOND
 SESSION_NS = 60 * SECOND
 """A member that has made no call for this time is gone."""
 JUDGED = 200
-"""Maximum isolated changes to check. One violation is enough."""
+"""The largest number of isolated changes to check. One violation is enough."""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
@@ -65,8 +65,10 @@ def _too_many(rows: TableColumns, samples: TableColumns, run: RunInfo) -> list[V
 
 
 def _changes(rows: TableColumns, run: RunInfo) -> int:
-    """Return the number of joins and ends. A member that joined n times has ended n - 1 times, and once more if it is
-    not present now."""
+    """Return the number of joins and ends.
+
+    A member that joined n times has ended n - 1 times, and once more if it is not present now.
+    """
     may = rows.where(rows.outcome != OUTCOME.FAIL)
     joins = may.where(may.event == MEMBERSHIP.JOIN).sorted_by("member", "invoked_ns")
     last = np.append(beginnings(joins.member)[1:], len(joins)) - 1 if len(joins) else np.zeros(0, np.int64)
@@ -180,8 +182,10 @@ def _assignment_changes(rows: TableColumns) -> TableColumns:
 
 
 def _late(change: _Change, told: TableColumns, asks: TableColumns, run: RunInfo) -> list[Violation]:
-    """Return members that learned of the change too late while they waited in a poll. Time between their calls does not
-    count."""
+    """Return members that learned about the change too late while they waited in a poll.
+
+    Time between their calls does not count.
+    """
     limit = int(run.targets.get("S18", LIMIT_SECONDS) * SECOND)
     found = []
     for at in true_at(told.completed_ns > change.done_ns + limit).tolist():

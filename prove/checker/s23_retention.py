@@ -19,7 +19,7 @@ from prove.history.tables import OwnerVerb, TableColumns, Tables
 _NEVER = 1 << 62
 _SURE = np.array([verb in (OwnerVerb.ACK, OwnerVerb.DISCARD, OwnerVerb.FAIL) for verb in OwnerVerb])
 _ENDING = _SURE | np.array([verb == VERB.NACK for verb in OwnerVerb])
-"""A nack may be the last one, and a group without dead letters leaves no trace of the message."""
+"""A nack may be the last one, and a group without dead letters keeps no record of the message."""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
@@ -50,7 +50,7 @@ class _EndedOffsets:
     sure: Array
     maybe: Array
     late: int
-    """How many may have ended after the first cut."""
+    """The number of messages that may have ended after the first cut."""
 
 
 def _counted(tables: Tables, last: TableColumns, run: RunInfo) -> list[Violation]:
@@ -106,7 +106,7 @@ def _known(rows: TableColumns) -> Array:
 
 
 def _reported_cut(tables: Tables, group: int) -> int:
-    """Return how many messages retention reported as cut unfinished; 0 if positions were moved since."""
+    """Return how many unfinished messages retention reported as cut; 0 if positions were moved since."""
     cuts, calls = tables["cut"], tables["call"]
     if ((calls.verb == VERB.SEEK) & (calls.outcome != OUTCOME.FAIL)).any():
         return 0

@@ -22,7 +22,7 @@ Parts = dict[Key, TableColumns]
 RUN_COLUMNS = (
     "process", "counter", "outcome", "invoked_ns", "completed_ns", "topic", "hash", "identity", "batch", "shared",
 )  # fmt: skip
-"""The columns of an attempt that the scope RUN sees."""
+"""The columns of an attempt that the scope RUN has."""
 LEASING = ("delivery", "answer", "dead")
 """Tables whose rows show that a group has leased."""
 GROUPED = (*LEASING, "call", "progress", "member")
@@ -33,7 +33,10 @@ _SLOW_NS = 5_000_000_000
 
 
 def placed(tables: Tables) -> Tables:
-    """Give attempts of unknown outcome the offset of their value in the final read, and mark attempts that share it."""
+    """Give attempts of unknown outcome the offset of their value in the final read.
+
+    Mark attempts that share a value.
+    """
     attempts = tables["attempt"]
     if not len(attempts):
         return tables
@@ -191,8 +194,10 @@ def lease_groups(tables: Tables) -> list[Key]:
 
 
 def leasing(found: Mapping[str, Set[Key]]) -> list[Key]:
-    """Return the groups that lease, from the groups that each table has. A group that has members and never leased is a
-    cursor group."""
+    """Return the groups that lease, from the groups that each table has.
+
+    A group that has members and never leased is a cursor group.
+    """
     surely = set[Key]().union(*(found[name] for name in LEASING))
     perhaps = (found["call"] | found["progress"]) - found["member"]
     return sorted(surely | perhaps)
@@ -247,7 +252,7 @@ def _run(tables: Tables) -> Iterator[Tables]:
 
 
 def timed(attempts: TableColumns) -> TableColumns:
-    """Return the attempts as the scope RUN sees them."""
+    """Return the attempts with the columns of the scope RUN."""
     return TableColumns(attempts.name, {name: attempts.arrays[name] for name in RUN_COLUMNS})
 
 

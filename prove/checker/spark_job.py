@@ -1,7 +1,7 @@
-"""The same checks as a Spark job, for runs of millions of rows. Parts travel as chunks of columns.
+"""Runs the checks as a Spark job, for runs with millions of rows. Rows are sent between parts as chunks of columns.
 
 First, one task per file reads the histories. Then attempts are grouped by identity, and attempts and observations by
-value, which locates attempts of unknown outcome. Finally each partition, process and group is judged. Executors need
+value, which locates attempts of unknown outcome. Finally, each partition, process and group is judged. Executors need
 this package on their path and access to the run's folder.
 """
 

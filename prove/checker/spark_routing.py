@@ -31,9 +31,9 @@ class RoutingSummary:
     names: dict[int, str] = field(default_factory=dict)
     rows: int = 0
     places: dict[str, int] = field(default_factory=dict)
-    """Rows of each partition, by `topic partition`."""
+    """The number of rows of each partition, by `topic partition`."""
     groups: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
-    """Topic and group, by the tables that have them."""
+    """The topics and groups that each table has."""
     replays: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The first and last replayed offset, by `topic partition`."""
 
@@ -73,7 +73,10 @@ class RoutingSummary:
 
 
 class Routes:
-    """Targets of rows. The last parts are the partitions, the largest first, then processes, groups, and the run."""
+    """The parts to which rows go.
+
+    The last parts are the partitions, the largest first, then processes, groups, and the run.
+    """
 
     def __init__(self, summary: RoutingSummary, *, buckets: int) -> None:
         self.buckets = buckets
@@ -101,8 +104,10 @@ class Routes:
         )
 
     def by_identity(self, columns: TableColumns) -> Array:
-        """Return the part of each row by identity. Attempts without one are spread; observations without one are
-        dropped."""
+        """Return the part of each row by identity.
+
+        Attempts without one are spread; observations without one are dropped.
+        """
         named = columns.identity != 0
         parts = self._bucket(columns.topic, np.where(named, columns.identity, columns.hash))
         return parts if columns.name == "attempt" else np.where(named, parts, -1)

@@ -1,4 +1,4 @@
-"""Calls in progress. The recorder hands them to callers, who report the outcome. They only write their lines."""
+"""Calls in progress. The recorder returns them to callers, who report the outcome. A call only writes its lines."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FetchCall(RecordedCall):
         identities: Sequence[int] = (),
         bounds: tuple[int, int],
     ) -> None:
-        """Report the same as columns; `bounds` are log start and high watermark."""
+        """Report the observed messages as columns; `bounds` are log start and high watermark."""
         line = Line(kind="ok", offsets=tuple(offsets), hashes=tuple(hashes), keys=_some(keys))
         self._complete(replace(line, identities=_some(identities), log_start=bounds[0], high_watermark=bounds[1]))
 

@@ -1,6 +1,6 @@
 """Reads the history file of one process into columns, and reports what is missing or damaged.
 
-It reads up to the first damage and holds only the calls in progress, so a file may have any length.
+It reads up to the first damage and keeps only the calls in progress in memory, so a file may have any length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prove.history.rows import Row, rows_of
 from prove.history.tables import TABLES, TableColumns, columns, text_id
 
 CHUNK = 65_536
-"""Rows of a table that are returned together."""
+"""The number of rows of a table that are returned together."""
 _DEFAULTS: Mapping[str, Mapping[str, int]] = {
     name: {each: int(values[0]) for each, values in columns(name, [{}]).arrays.items()} for name in TABLES
 }
@@ -148,8 +148,10 @@ class _GrowingTable:
         self.rows = 0
 
     def add(self, count: int, row: Row) -> None:
-        """Add rows. `row` has single numbers that hold for all rows, and sequences of `count` numbers. On an error
-        nothing is added."""
+        """Add rows.
+
+        `row` has single numbers that hold for all rows, and sequences of `count` numbers. On an error nothing is added.
+        """
         added = [_numbers(row.get(name, self._defaults[name]), count, name) for name in self._columns]
         for column, numbers in zip(self._columns.values(), added, strict=True):
             column.extend(numbers)

@@ -1,4 +1,4 @@
-"""The lines of a history file, and the numbers in them. It writes and judges nothing.
+"""The lines of a history file, and the numbers in them. The module writes and judges nothing.
 
 Each client process writes one JSON-lines file, and takes a new id after each crash. An `invoke` line precedes the call,
 and `ok`, `fail` or `info` follows it; a `note` needs no response; an orderly close writes `end`. A line describes one
@@ -135,14 +135,14 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     keys: tuple[int, ...] = ()
     identities: tuple[int, ...] = ()
     partitions: tuple[int, ...] = ()
-    """Requested by a publish (-1: none), returned to it, or assigned to a member."""
+    """The partitions that a publish requested (-1: none) or got, or that were assigned to a member."""
     # Publishes.
     batch: int | None = None
     count: int | None = None
     producer: str | None = None
     sequences: tuple[int, ...] = ()
     duplicates: tuple[int, ...] = ()
-    """1 for each offset that belongs to an earlier attempt."""
+    """A 1 for each offset that belongs to an earlier attempt."""
     # Reads.
     reader: ReadBy = "fetch"
     log_start: int | None = None

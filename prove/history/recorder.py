@@ -173,6 +173,3 @@ class HistoryRecorder:
             raise
         if not call.done:
             call.info("no outcome was reported")
-
-
-"""Owners write their history with the same recorder."""

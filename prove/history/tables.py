@@ -1,7 +1,7 @@
 """The columns of a history: one table per kind of fact, all of numbers, so that checks are array arithmetic.
 
 Texts (topics, groups, owners, processes, keys, values) are 64-bit hashes, 0 for none; `RunInfo.names` has the texts
-that people want to read. An unknown number is -1, and a time that never came is 0. The loader fills the tables from the
+that reports show. An unknown number is -1, and a time that never came is 0. The loader fills the tables from the
 files; the checks only read them.
 """
 
@@ -88,7 +88,7 @@ _CALL = {
 }
 """Columns of every call: its process, its number, and its times on the machine's monotonic clock."""
 _WALL = {"invoked_wall_ms": np.int64, "completed_wall_ms": np.int64}
-"""Times by the wall clock, which the database also uses."""
+"""Columns with times of the wall clock, which the database also uses."""
 _PLACE = {"topic": np.int64, "partition": np.int32, "offset": np.int64}
 
 TABLES: Mapping[str, Mapping[str, type]] = {
@@ -151,7 +151,7 @@ class SampleKind(IntEnum):
     """Kinds of samples."""
 
     LAG = 0
-    """Messages, reported and true, within a second."""
+    """The lag of a group in messages: told is the reported one, truth the true one."""
     OLDEST_AGE_MS = 1
     MEMORY = 2
     """Memory of a server in bytes: told is its use, truth its limit."""
@@ -162,7 +162,7 @@ class SampleKind(IntEnum):
     CANARY = 5
     """A text of another project: told is 1 if it was found."""
     REBALANCES = 6
-    """Told is the number of rebalances that the group reports."""
+    """Rebalances: told is the number that the group reports."""
     DRIVER = 7
     """A tiering driver started: told is 1 if it replaces a killed one."""
     TIERING = 8

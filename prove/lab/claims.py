@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Busy(Exception):
-    """Everything that could be claimed was taken for too long."""
+    """The error if everything that could be claimed was taken for too long."""
 
 
 class Claims:

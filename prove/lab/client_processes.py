@@ -45,11 +45,14 @@ class ClientProcess:
 
 
 MakePlan = Callable[[str, int, str], ClientPlan]
-"""Makes a plan from a name, a slot, and the name of the killed process that it replaces, if any."""
+"""A function that returns a plan for a name, a slot, and the name of the killed process that is replaced, if any."""
 
 
 class ClientProcesses:
-    """`clients.start_role("billing", "worker", 3, make_plan)` keeps three running until `end_roles("billing")`."""
+    """Keeps client processes running, by role.
+
+    `start_role("billing", "worker", 3, make_plan)` keeps three until `end_roles("billing")`.
+    """
 
     def __init__(self, supervisor: Supervisor, folder: Path, ports: Sequence[int], *, path: str, token: str) -> None:
         """Create the processes. `path` is their import path, and `token` their access token."""
@@ -61,7 +64,7 @@ class ClientProcesses:
         self.progress = SharedProgress(folder / "progress")
         self.processes: list[ClientProcess] = []
         self.broken: list[str] = []
-        """Processes that failed: name and end of the log."""
+        """The processes that failed: the name and the end of the log of each."""
         self._supervisor = supervisor
         self._roles: dict[str, tuple[str, MakePlan]] = {}
         self._guard = threading.RLock()

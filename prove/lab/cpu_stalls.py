@@ -20,25 +20,25 @@ from prove.checker.invariant import FaultInterval
 
 STALLED = "machine stalled"
 SHARE = 0.15
-"""Share of stolen processor time from which an interval counts."""
+"""The share of stolen processor time from which an interval counts as a stall."""
 EVERY_SECONDS = 0.5
 MINUTE_NS = 60 * 10**9
 _STAT = Path("/proc/stat")
 _STOLEN = 7
 """Index of the stolen time in the first line of that file."""
 _WORK = range(50_000)
-"""About a millisecond."""
+"""The number of rounds of the computation, which take about a millisecond."""
 
 
 class StallMonitor:
-    """`with StallMonitor() as stalls:` watches in a thread."""
+    """Watches for stalls in a thread: `with StallMonitor() as stalls:`."""
 
     def __init__(self, stat: Path = _STAT) -> None:
         self._stat = stat
         self._taken: list[tuple[int, int]] = []
         self._worked: list[tuple[int, int]] = []
         self.is_taken = False
-        """Whether the machine stalled in the last interval."""
+        """True if the machine stalled in the last interval."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
 
@@ -107,7 +107,9 @@ class StallMonitor:
 
     def _counters(self) -> list[int]:
         """Return the counters of all processors in ticks, up to the stolen time; the later ones are parts of others.
-        An empty list means that counters are missing."""
+
+        An empty list means that counters are missing.
+        """
         try:
             return [int(each) for each in self._stat.read_text().split("\n", 1)[0].split()[1 : _STOLEN + 2]]
         except OSError:
@@ -115,5 +117,5 @@ class StallMonitor:
 
 
 def _best(worked: list[tuple[int, int]]) -> int:
-    """Return the best time. The minimum may be an outlier, so one in twenty must be at least that fast."""
+    """Return the time that one measurement in twenty reaches. The minimum may be an outlier."""
     return sorted(took for _, took in worked)[len(worked) // 20]

@@ -21,7 +21,7 @@ from prove.lab.faults.fault import Evidence, Symptom
 Array = npt.NDArray[Any]
 _CALLS = ("attempt", "read", "call", "answer", "member")
 _BEFORE_NS = 4_000_000_000
-"""The last call of a killed client began before the kill, and has no end."""
+"""How long before a kill the last call of the client, which never ends, may have begun."""
 THIEF = "-thief"
 """Suffix of owners whose answers must be refused."""
 

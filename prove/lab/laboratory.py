@@ -31,7 +31,7 @@ from prove.lab.workload import SHORT, Workload
 MEMORY_LIMIT = 1 << 30
 """Limit of a server's resident bytes: 256 MiB for callers, and the rest for the process and its allocator."""
 UNTOLD_SECONDS = 6.0
-"""Longer than the restart of a killed server takes."""
+"""A time limit that is longer than the restart of a killed server takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class FinishedRun:
     messages: int
     seconds: Mapping[str, float]
     speed: float | None = None
-    """Processor speed during the load, as a share of the best."""
+    """The processor speed during the load, as a share of the best."""
     speed_by_minute: tuple[float, ...] = ()
 
 
@@ -80,7 +80,7 @@ class Laboratory:
         self._phase_began = time.monotonic()
         self._stalls = StallMonitor()
         self._told = time.monotonic()
-        """When the lags of the groups were last known."""
+        """The time when the lags of the groups were last known."""
 
     def run(self) -> FinishedRun:
         request = self._request
@@ -181,8 +181,10 @@ class Laboratory:
         return False
 
     def _brake(self, topology: Topology) -> None:
-        """Throttle producers by the lag of the groups, bypassing all proxies. Servers that do not report it for long
-        are overloaded."""
+        """Throttle producers by the lag of the groups, bypassing all proxies.
+
+        Servers that do not report it for long are overloaded.
+        """
         try:
             lags = [
                 topology.request("GET", f"/v1/groups/{group}/lag", timeout=1.0, server=time.monotonic_ns() % 3)["lag"]

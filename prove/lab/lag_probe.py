@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 NAME = "lag"
 EVERY = 1.5
-"""One group after another."""
+"""The interval between two samples. The groups are sampled in turn."""
 UNTOLD = -1
 AROUND = 3
-"""Number of true values before and after each reported one: a lag changes by hundreds in a fraction of a second."""
+"""The number of true values read before and after each reported one, because a lag can change by hundreds within a
+second.
+"""
 APART = 0.25
 _PATIENCE = 0.8
-"""A slower response may be a second old."""
+"""A response that takes longer than this is dropped, because it may be a second old."""
 
 
 class LagProbe:

@@ -1,5 +1,7 @@
-"""The schedule of faults, drawn from the seed. A quarter of the time is quiet, in intervals long enough for
-progress."""
+"""The schedule of faults, drawn from the seed.
+
+A quarter of the time is quiet, in intervals long enough for progress.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ DRILL_SECONDS = 33.0
 """At the start of a long enough run, one server is killed every 10 s, without other faults, for L3."""
 DRILLED_FROM = 150.0
 CYCLE_SECONDS = 128.0
-"""Three quarters with faults, then 32 s without."""
+"""The period of the schedule: three quarters with faults, then 32 s without."""
 BUSY = 0.75
 FIRST_SECONDS = 3.0
 LAST_SECONDS = 8.0
-"""No fault begins so late that it would last into the quiet time."""
+"""The time before a quiet interval in which no fault begins, so that none lasts into it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,7 @@ def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) ->
 def in_turn(
     seed: int, acts: Sequence[tuple[str, ...]], *, last: Sequence[tuple[str, ...]] = (), seconds: float
 ) -> list[ScheduledFault]:
-    """Return one group of faults after another, in an order drawn from the seed. The faults of a group begin
-    together."""
+    """Return a schedule of groups of faults, in an order drawn from the seed. The faults of a group begin together."""
     chance = random.Random(seed)
     ordered = [*chance.sample(list(acts), len(acts)), *last]
     each = BUSY * seconds / (len(ordered) + 1)
@@ -61,7 +62,7 @@ def in_turn(
 
 
 def drill_seconds(kinds: Sequence[str], seconds: float) -> float:
-    """Return how long only servers are killed; 0 if there is no time for that."""
+    """Return for how long only servers are killed; 0 if the run is too short."""
     return DRILL_SECONDS if DRILL in kinds and seconds >= DRILLED_FROM else 0.0
 
 

@@ -1,7 +1,7 @@
 """The link between clients and a server: a fault proxy that can also hold requests and deliver them late.
 
 A held request is not lost, only late: its sender sees the connection break, and the server gets every byte when the
-fault decides. A network may do that with a request that was given up long ago.
+fault decides. A real network may do this with a request that was given up long ago.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ class HeldRequest:
         return json.loads(self.data.partition(b"\r\n\r\n")[2])
 
     def deliver(self, port: int, *, within: float = 10.0) -> tuple[int, Any]:
-        """Deliver the request now, over a new connection. Return the status and body of the response; 0 if there was
-        none."""
+        """Deliver the request now, over a new connection.
+
+        Return the status and body of the response; 0 if there was none.
+        """
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=within) as link:
                 link.sendall(self.data)
@@ -72,8 +74,10 @@ class ServerLink(FaultProxy):
         self._caught = threading.Condition()
 
     def hold(self, count: int, matching: bytes, *, hangs: bool = False) -> None:
-        """Hold the next `count` matching requests. Their senders see a reset, or no response at all if `hangs`
-        is set."""
+        """Hold the next `count` matching requests.
+
+        Their senders see a reset, or no response at all if `hangs` is set.
+        """
         with self._caught:
             self._wanted, self._left, self._held, self.hangs = matching, count, [], hangs
 

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 SLOTS = 1 << 16
 THROTTLE_SLOT = SLOTS - 1
-"""A row of no process: its last field is the throttle level of producers, so that groups can catch up."""
+"""The row that belongs to no process. Its last field is the throttle level of producers, so that groups can catch
+up.
+"""
 
 
 class ProgressField(IntEnum):
@@ -25,7 +27,7 @@ class ProgressField(IntEnum):
     """Calls of unknown outcome."""
     REFUSED = 4
     BUSY = 5
-    """For a producer: a call is in progress. For a worker: the number of messages that it holds."""
+    """For a producer, 1 while a call is in progress; for a worker, the number of messages that it holds."""
 
 
 class SharedProgress:
@@ -50,7 +52,7 @@ class SharedProgress:
         return int(self._cells[slot, field])
 
     def throttle(self, level: int) -> None:
-        """Set the throttle level. 0: full rate; 1: a quarter of the rate; 2: nothing."""
+        """Set the throttle level: 0 for the full rate, 1 for a quarter of it, 2 for nothing."""
         self.put(THROTTLE_SLOT, ProgressField.BUSY, level)
 
     @property

@@ -22,30 +22,31 @@ class RunSize:
     """Maximum messages per second of all producers together."""
     producers: int = 4
     workers: int = 4
-    """Workers of each lease group."""
+    """The number of workers of each lease group."""
     members: int = 3
     churners: int = 8
-    """Members that join and leave every 200 ms during that fault."""
+    """The number of members that join and leave during the fault of membership churn."""
     partitions: int = 4
     batch: int = 200
     max_messages: int = 40
-    """Messages per consume on the main topic."""
+    """The number of messages per consume on the main topic."""
     lease_ms: int = 12_000
-    """Lease of these consumes. It is longer than most faults, because messages of lost owners are delivered one at a
-    time."""
+    """The lease of consumes on the main topic, in seconds. It is longer than most faults, because messages of lost
+    owners are delivered one at a time.
+    """
     drivers: int = 2
-    """Tiering drivers. The election lets one of them work, and the other continues if it is killed."""
+    """The number of tiering drivers. The election lets one of them work, and another continues if it is killed."""
     tier_every: float = 5.0
     """Seconds between two passes of a driver."""
     tier_age: float = 6.0
     """Seconds until a message is cold. A group with more lag reads it from its file."""
     is_hard: bool = False
-    """Whether the run has the hardest faults, and clients that redrive dead letters and recreate topics: for
-    long runs."""
+    """True for long runs, which have the hardest faults, and clients that redrive dead letters and recreate topics."""
     drain_seconds: float = 60.0
     most_lag: int = 8_000
-    """Lag at which producers slow down; at twice that, they wait. Messages that a group cannot handle in time prove
-    nothing."""
+    """Lag at which producers slow down; at twice that, they wait. A message that a group cannot handle in time
+    proves nothing.
+    """
     pythons: tuple[str, ...] = ()
     """Other Python versions to run the tests with afterwards."""
 

@@ -44,7 +44,7 @@ class LabServer:
     """
 
     clock: Path
-    """The file that sets its clock."""
+    """The file that sets the clock of the server."""
 
     def __init__(
         self,
@@ -64,13 +64,16 @@ class LabServer:
 
 
 class Topology:
-    """`with Topology(folder) as topology:`. `code` is a folder to import Lakelog from instead of this checkout."""
+    """Starts everything: `with Topology(folder) as topology:`.
+
+    `code` is a folder to import Lakelog from instead of this checkout.
+    """
 
     clients: ClientProcesses
     workload: Workload
     token: str
     tenant_token: str
-    """Token of a tenant who must see nothing of the main project."""
+    """The token of a tenant that must see nothing of the main project."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Topology:
         self._count = servers
         self._stack = ExitStack()
         self.recorded: list[str] = []
-        """Histories that the laboratory itself has written."""
+        """The histories that the laboratory itself has written."""
 
     def __enter__(self) -> Topology:
         try:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NAME = "truth"
 PATIENCE = 5.0
 STRIDE = 1000
-"""Offsets to skip after a position that cannot be read."""
+"""The number of offsets to skip after a position that cannot be read."""
 
 
 class LabTruth:
@@ -44,7 +44,7 @@ class LabTruth:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._hashes: dict[tuple[str, int, int], int] = {}
-        """Content by offset, in topics whose dead letters are redriven."""
+        """The content by offset, in topics whose dead letters are redriven."""
         self.messages = 0
 
     def write(self) -> None:
@@ -181,8 +181,10 @@ def left(topology: Topology) -> list[str]:
 def _readable(
     log: lakelog.Lakelog, topic: str, partition: int, ends: tuple[int, int], edges: set[int]
 ) -> list[pa.RecordBatch]:
-    """Yield all messages that the servers return. Messages that they cannot return, although everything runs, are lost;
-    the checks report them."""
+    """Yield all messages that the servers return.
+
+    Messages that they cannot return, although everything runs, are lost; the checks report them.
+    """
     found: list[pa.RecordBatch] = []
     at, end = ends
     while at < end:

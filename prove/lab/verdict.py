@@ -24,7 +24,7 @@ from prove.lab.sizes import RunSize
 
 L3_SHARE = 0.999
 SPARK_FROM = 12_000_000
-"""Rows that do not fit into the memory of a small machine."""
+"""The number of rows above which a run does not fit into the memory of a small machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def shown_after(judged: Judgement, tables: Tables, run: RunInfo) -> float | None
 
 
 def _shown_ns(violation: Violation, tables: Tables) -> int:
-    """Return when the last of its calls ended; 0 if it has none."""
+    """Return when the last call of a counter-example ended; 0 if it has none."""
     last = 0
     for call in violation.calls:
         process, _, counter = call.rpartition("-")
@@ -156,7 +156,7 @@ def _disturbed(at: int, others: Sequence[FaultInterval]) -> bool:
 
 
 def _notes(finished: FinishedRun, messages: int, size: RunSize, effects: Sequence[Effect]) -> list[str]:
-    """Return why nothing can be concluded, if that is so."""
+    """Return the reasons why nothing can be concluded, if there are any."""
     kinds = {each.fault.kind for each in effects if each.counts}
     counted = sum(each.counts for each in effects)
     notes = [f"a client failed: {each}" for each in finished.broken]

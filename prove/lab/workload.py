@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 ORDERS, JOBS, SHORT, PASSING = "orders", "jobs", "short", "passing"
 CURSOR_GROUP = "indexing"
 KEPT = 600
-"""Messages that each partition of `short` keeps."""
+"""The number of messages that each partition of `short` keeps."""
 MOST_PARTITIONS = 12
 ODD = 0.0003
-"""Share of unusual messages. A third of them has the maximum length, which is much for a small machine."""
+"""The share of unusual messages. A third of them has the maximum length, which is much for a small machine."""
 DRIVERS = 2
 """The largest number of tiering drivers. Each has its own link to each server."""
 
@@ -44,12 +44,12 @@ class LeaseGroup:
     retries: RetryPolicy
     lease_ms: int
     max_messages: int
-    """Messages per consume of a worker."""
+    """The number of messages per consume of a worker."""
     order: Order = Order.KEY
     filter: str | None = None
     workers: int = 3
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of a worker's plan."""
+    """More fields of a worker's plan."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -163,8 +163,7 @@ class Workload:
         clients.start_role("tenant", "other_tenant", 1, self._tenant)
 
     def _start_drivers(self, count: int, *, within: float) -> None:
-        """Start tiering drivers before all other clients: a starting JVM takes much of the machine, which would look
-        like a fault."""
+        """Start tiering drivers before all other clients, because a starting JVM slows everything down like a fault."""
         for driver in self._topology.clients.start_role("driver", "tiering_driver", count, self._driver):
             driver.started.wait(10.0)
             self._topology.clients.await_busy(driver, within=within)

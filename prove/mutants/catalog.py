@@ -17,7 +17,7 @@ class Mutant:
     says: str
     found_by: str
     postgres: Mapping[str, str] = field(default_factory=dict)
-    """Settings of its PostgreSQL clusters."""
+    """The settings of the PostgreSQL clusters in which the bug runs."""
 
     @property
     def patch(self) -> Path:

@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class PatchRefused(Exception):
-    """A patch no longer applies to the code."""
+    """The error for a patch that no longer applies to the code."""
 
 
 def mutated(mutant: Mutant, folder: Path) -> Path:
-    """Return the folder to put first in `PYTHONPATH`. Processes that have it there run the bug."""
+    """Return the folder to put first in `PYTHONPATH`. Processes that have the folder there run the bug."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         ["git", "apply", "--unsafe-paths", "--directory", str(folder), str(mutant.patch)],

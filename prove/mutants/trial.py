@@ -1,4 +1,4 @@
-"""One seeded bug, or none, in the laboratory with one seed: the findings, and the time they took."""
+"""Runs one seeded bug, or none, in the laboratory with one seed, and returns the findings and their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prove.mutants.catalog import Mutant
 from prove.mutants.patched_tree import mutated
 
 NONE = "none"
-"""The unchanged code."""
+"""The name of a trial of the unchanged code."""
 FAULT_ORDER: tuple[tuple[str, ...], ...] = (
     ("answer dropped after the commit",),
     ("answer dropped after the commit",),
@@ -38,7 +38,7 @@ LAST: tuple[tuple[str, ...], ...] = (
     ("verification's answer lost",),
     ("stored as other bytes",),
 )
-"""Last, when there are messages to tier."""
+"""The faults that come last, when there are messages to tier."""
 KINDS = tuple(sorted({kind for act in (*FAULT_ORDER, *LAST) for kind in act}))
 """All bugs show under these kinds of faults. Every run has all of them, in an order that the seed chooses."""
 

@@ -33,9 +33,11 @@ class SimulatedWorld:
         """Processes that died."""
         self.is_draining = False
         self.before_ack: Callable[[str], None] | None = None
-        """Called with the server that is about to get an ack, so that the next fault can hit it."""
+        """A function that is called with the server that is about to get an ack, so that the next fault can hit it."""
         self.is_quiet: Callable[[float], bool] = lambda since: False
-        """Returns whether no fault has been active since a time, apart from faults of others."""
+        """A function that returns whether no fault has been active since a time, apart from faults of other
+        projects.
+        """
         self.faults: Counter[str] = Counter()
         self._serial: Counter[str] = Counter()
 
@@ -65,7 +67,7 @@ class SimulatedClient:
         raise NotImplementedError
 
     def crash(self) -> None:
-        """Stop the process where it is, with all that it holds."""
+        """Stop the process where it is. It loses everything that it holds."""
         self.node.is_dead = True
         self.world.crashed.add(self.process.id)
 

@@ -31,7 +31,7 @@ class ColdFile:
         self.seconds = 0.0
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
-        """Return one batch, however much may be read, so that the next one is not in memory when it is requested."""
+        """Return one batch, even if more may be read, so that the next one is not in memory when it is requested."""
         read = driven(self._store.read(self._pid, offset, max_messages=max_messages, max_bytes=max_bytes))
         return list(read.batches[:1])
 
@@ -42,9 +42,9 @@ class ColdFiles:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.files: dict[int, ColdFile] = {}
-        """By partition."""
+        """The segments, by partition."""
         self.found_damaged: Callable[[int], None] = lambda pid: None
-        """Called for each read that found its file damaged."""
+        """A function that is called for each read that found its file damaged."""
 
     def seal(self, pid: int, path: str, store: MemoryStore) -> ColdFile:
         file = self.files[pid] = ColdFile(path, store, pid)
@@ -71,7 +71,7 @@ class ColdFiles:
         return replace(read, batches=[], segment=segment)
 
     async def run(self, segment: Segment, work: Callable[[Any], Any]) -> Any:
-        """Read a segment; replaces `Extents._run`."""
+        """Read a segment. This replaces `Extents._run`."""
         pid, file = next(each for each in self.files.items() if each[1].path == segment.path)
         if file.seconds:
             await asyncio.sleep(file.seconds)

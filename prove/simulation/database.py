@@ -64,10 +64,10 @@ class SimulatedDatabase:
         self.cells = {cell: MemoryStore(self.now) for cell in range(cells)}
         self.cold = ColdFiles(chance)
         self.call_faults: dict[str, DatabaseFault] = {}
-        """By server; "" for all."""
+        """The faults, by server; "" for all servers."""
         self.faults: Counter[str] = Counter()
         self.watchers: dict[str, Callable[[MemoryStore, Any, Any], None]] = {}
-        """Called with the arguments and the result of each performed call, by verb."""
+        """Functions by verb, each called with the arguments and the result of a performed call."""
         self.log: Callable[[str], None] | None = None
 
     def now(self) -> datetime:
@@ -89,7 +89,7 @@ class SimulatedDatabase:
         return None, 0.0
 
     def connection(self, node: Node, *, seals: bool = True) -> tuple[Catalog, dict[int, PartitionStore]]:
-        """Return the database as that server sees it. Without `seals`, no partition is cold."""
+        """Return the database for that server. Without `seals`, no partition is cold."""
         catalog = _Catalog(self, node, self.catalog)
         cells = {
             cell: (_Sealing if seals else _StoreConnection)(self, node, store) for cell, store in self.cells.items()
@@ -109,7 +109,7 @@ def _is_read(verb: str) -> bool:
 
 
 class _Connection:
-    """An object of the database, as a server sees it."""
+    """A store of the database, called through the connection of a server."""
 
     def __init__(self, database: SimulatedDatabase, node: Node, there: Any) -> None:
         self._database = database

@@ -13,7 +13,7 @@ from prove.simulation.network import NetworkConditions
 from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, NEIGHBOURS, PlannedFault
 
 Replace = Callable[[SimulatedClient], None]
-"""Starts another client in place of one that died."""
+"""A function that starts another client in place of one that died."""
 
 
 class SimulatedFaults:
@@ -59,7 +59,7 @@ class SimulatedFaults:
             await server.start()
 
     def is_quiet(self, since: float) -> bool:
-        """Return whether no fault has been active since that time, apart from faults of others."""
+        """Return whether no fault has been active since that time, apart from faults of other projects."""
         since_ns = int(since * 1e9) + 1_000_000_000
         return all(fault.ended_ns < since_ns for fault in self.noted)
 

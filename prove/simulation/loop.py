@@ -1,7 +1,7 @@
 """An event loop in virtual time: nothing waits, nothing runs in parallel, and the same seed runs the same way.
 
 Each callback belongs to a node, which is one simulated process. A dead node never runs again, exactly as after a kill
--9: no `finally`, no `except`. A frozen node continues later, with its outdated idea of the time. Callbacks that are
+-9: no `finally`, no `except`. A frozen node continues later, with an outdated time. Callbacks that are
 ready at the same time run in order of arrival, as in asyncio, or in random order if the seed says so.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, cast
 
 MOST_STEPS = 400_000
-"""More callbacks than any run needs: the run does not terminate."""
+"""More callbacks than any run needs. A run that reaches this number does not terminate."""
 
 
 SHUFFLED = 0.5
@@ -25,7 +25,7 @@ SHUFFLED = 0.5
 
 
 class Stuck(Exception):
-    """Nothing will ever happen again, or the run does not terminate."""
+    """The error that nothing will ever happen again, or that the run does not terminate."""
 
 
 class Node:
@@ -47,7 +47,7 @@ class Node:
         return now * self.rate + self.ahead
 
     def drift(self, now: float, rate: float) -> None:
-        """Let its clock run faster or slower from now on. It never goes back."""
+        """Let the clock of the node run faster or slower from now on. It never goes back."""
         self.ahead += now * (self.rate - rate)
         self.rate = rate
 
@@ -102,8 +102,10 @@ class VirtualLoop:
         return self.now
 
     def monotonic(self) -> float:
-        """Return the running node's clock. It does not call the node's method, because this runs hundreds of times in a
-        run."""
+        """Return the running node's clock.
+
+        It does not call the node's method, because this runs hundreds of times in a run.
+        """
         node = self.node
         return self.now * node.rate + node.ahead
 
@@ -155,7 +157,7 @@ class VirtualLoop:
     # Running ------------------------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run the coroutine as the world, and return its result."""
+        """Run the coroutine outside of any node, and return its result."""
         asyncio._set_running_loop(self._self)
         try:
             task = self.begin(self.world, future)
@@ -196,7 +198,7 @@ class VirtualLoop:
                 self.errors.append(error)
 
     def _advance(self) -> None:
-        """Advance to the next time at which something happens."""
+        """Advance the virtual time to the next scheduled callback."""
         timers = self._timers
         while timers and timers[0][2][0] is None:
             heapq.heappop(timers)
@@ -255,7 +257,7 @@ class VirtualLoop:
 
 
 def driven(coro: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of a coroutine that only yields, driven to its end at once."""
+    """Run a coroutine that only yields to its end, and return its result."""
     try:
         while True:
             coro.send(None)

@@ -21,12 +21,12 @@ from lakelog.maintenance import agent
 from prove.simulation.loop import VirtualLoop
 
 _step: Any = import_module("lakelog.coordinator.leasing.step")
-"""The module: its package has a function of the same name."""
+"""The module, imported by name because its package has a function of the same name."""
 _log = logging.getLogger("lakelog")
 
 
 class _Unexpected(logging.Handler):
-    """Keeps records that were logged as errors: the engine logs unexpected states that way."""
+    """Keeps log records of level error, because the engine logs unexpected states as errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,5 +1,4 @@
-"""Members of a cursor group: join, heartbeat, read their partitions, commit by generation, leave, or stop
-responding."""
+"""Members of a cursor group, which join, read their partitions, commit by generation, leave, or stop responding."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ class SimulatedMember(SimulatedClient):
         self._read: dict[int, int] = {}
         """Next offset to read, by assigned partition."""
         self._readers: dict[int, SimulatedProcess] = {}
-        """The reader's name in the history, a new one for each assignment of a partition."""
+        """The reader's name in the history. Each assignment of a partition gets a new name."""
         self._given_up: list[tuple[int, int]] = []
-        """Partitions that it has lost, with the generation: its commits for them are outdated."""
+        """Lost partitions, with the generation. Commits for them are outdated."""
 
     async def run(self) -> None:
         while not self.world.is_draining:
@@ -84,7 +83,7 @@ class SimulatedMember(SimulatedClient):
         return True
 
     async def _heartbeat(self) -> bool:
-        """Send a heartbeat and return whether it is still a member, as far as it knows."""
+        """Send a heartbeat. Return whether this is still a member, as far as is known."""
         begun = {"invoked_ns": self.facts.now_ns()}
         request = HeartbeatRequest(group=CURSOR_GROUP, member_id=self._name, generation=self._generation)
         try:

@@ -19,7 +19,7 @@ Request = Callable[[Engine], Coroutine[Any, Any, Any]]
 
 
 class CallLost(Exception):
-    """There was no response. The call may have taken effect."""
+    """The error of a call without a response. The call may have taken effect."""
 
 
 class Endpoint:
@@ -52,7 +52,7 @@ class SimulatedNetwork:
         self._node = Node("network")
         self.conditions = NetworkConditions()
         self.is_healed = False
-        """Whether no call is repeated any more."""
+        """True if calls are no longer repeated."""
         self.faults: Counter[str] = Counter()
 
     async def call(
@@ -60,7 +60,7 @@ class SimulatedNetwork:
     ) -> Any:
         """Return the response, or raise the refusal; `CallLost` if there was no response.
 
-        `again` means that the request may arrive a second time, and is called when it does; None: never.
+        If `again` is given, the request may arrive a second time, and `again` is called when it does.
         """
         loop, conditions = self._loop, self.conditions
         answer = loop.create_future()
@@ -78,7 +78,7 @@ class SimulatedNetwork:
             timer.cancel()
 
     def broken(self, to: Endpoint) -> None:
-        """Fail the calls of a dead server: their clients see that, or get no response."""
+        """Fail the calls of a dead server. Their clients get an error, or no response."""
         for answer in to.serving:
             if self._chance.random() < 0.7:
                 _give_up(answer)

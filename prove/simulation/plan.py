@@ -30,7 +30,7 @@ FAULTS: Mapping[str, int] = {
     "store: refused": 2,
     "store: slow": 2,
 }
-"""Kinds, and how often each is drawn."""
+"""The kinds of faults, and how often each is drawn."""
 DAMAGED = "segment damaged"
 """One partition of a topic cannot be read, until some seconds after everything else is healed."""
 SLOW_NEIGHBOUR = "neighbour: object store slow"
@@ -55,17 +55,17 @@ class SimulationPlan:
 
     seed: int
     is_shuffled: bool
-    """Whether callbacks that are ready at the same time run in random order instead of order of arrival."""
+    """True if callbacks that are ready at the same time run in random order instead of order of arrival."""
     cells: int
     servers: int
     topics: Mapping[str, int]
-    """Partitions by name."""
+    """The number of partitions of each topic, by name."""
     order: Order
     retries: RetryPolicy
     lease_ms: int
     producers: int
     publishes: int
-    """Calls of each producer."""
+    """The number of calls of each producer."""
     workers: int
     members: int
     looks: int
@@ -73,16 +73,16 @@ class SimulationPlan:
     redrives: int
     agents: bool
     max_count: int | None
-    """Messages that retention keeps in a partition of the first topic."""
+    """The number of messages that retention keeps in a partition of the first topic."""
     seconds: float
     forgets: float = 0.0
     """The share of consumes that a worker repeats as if the response had been lost."""
     repeats_late: bool = False
-    """Whether workers repeat accepted answers up to minutes later."""
+    """True if workers repeat accepted answers up to minutes later."""
     remembered_bytes: int | None = None
-    """Memory for closed leases in a partition, if less than usual."""
+    """The memory for closed leases in a partition, if less than usual."""
     neighbour: bool = False
-    """Whether there is another project on the same servers."""
+    """True if there is another project on the same servers."""
     faults: tuple[PlannedFault, ...] = field(default=())
 
 
@@ -122,8 +122,10 @@ def _drawn_first(seed: int) -> SimulationPlan:
 
 
 def _with_more(plan: SimulationPlan, chance: random.Random) -> SimulationPlan:
-    """Add later extensions of the simulation. They are drawn separately, so that the older draws of a seed stay the
-    same."""
+    """Add later extensions of the simulation.
+
+    They are drawn separately, so that the older draws of a seed stay the same.
+    """
     faults = list(plan.faults)
     neighbour = chance.choice(NEIGHBOURS) if chance.random() < 0.035 else None
     damages = neighbour is None and chance.random() < 0.1 and max(plan.topics.values()) > 1

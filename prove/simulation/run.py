@@ -34,12 +34,12 @@ from prove.simulation.workers import SimulatedWorker
 
 DRAIN_SECONDS = 120.0
 LATEST_SECONDS = 2.0
-"""Calls that were in transit to the database when the faults ended have arrived by then."""
+"""The time after which calls that were in transit when the faults ended have arrived."""
 SETTLED_SECONDS = 0.5
 BESIDE_SECONDS = 15.0
 """Maximum time for a group to finish all other partitions while one of them cannot be read."""
 _ENDING = ("producer", "operator")
-"""Roles that end by themselves."""
+"""The roles whose clients end by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)

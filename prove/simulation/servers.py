@@ -24,7 +24,7 @@ class SimulatedServer(Endpoint):
         self._network = network
         self._starts = 0
         self.agents_every = 0.0
-        """Seconds between passes of the agents; 0: no agents."""
+        """Seconds between passes of the agents; 0 for no agents."""
 
     async def start(self) -> None:
         if self.node is None:
@@ -33,7 +33,7 @@ class SimulatedServer(Endpoint):
             await self._loop.begin(self.node, self._begin(self.node))
 
     def crash(self) -> None:
-        """Stop all its work where it is, and lose its memory."""
+        """Stop all work of the server where it is, and lose its memory."""
         if self.node is not None:
             self.node.is_dead = True
             self.node = self.engine = None

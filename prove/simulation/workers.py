@@ -191,7 +191,7 @@ class SimulatedWorker(SimulatedClient):
     # Answering ----------------------------------------------------------------------------------------------------
 
     async def _work(self, lease: Leased) -> None:
-        """Answer for each of its messages, in some calls, or not at all."""
+        """Answer the messages of a lease, in one or several calls, or not at all."""
         chance = self.chance
         if self.world.is_draining:
             await self._answer_with_retries([_answer(Verb.ACK, lease, lease.offsets)])
@@ -225,7 +225,7 @@ class SimulatedWorker(SimulatedClient):
         return _answer(Verb.FAIL if way < 0.96 else Verb.DISCARD, lease, offsets)
 
     async def _answer_with_retries(self, answers: Sequence[LeaseAnswer], owner: str | None = None) -> None:
-        """Send answers, and mostly repeat them if there was no response."""
+        """Send answers. Usually repeat them if there was no response."""
         ask = self._next_ask(answers) if owner is None and self.chance.random() < 0.4 else None
         owner = owner or self.process.name
         for attempt in range(4):
@@ -303,8 +303,11 @@ class SimulatedWorker(SimulatedClient):
         return consumed.answered
 
     def _note_beside(self, begun: float, replies: Sequence[Answered | BaseException]) -> None:
-        """Record a call beside a neighbour with faults: its duration while there are no other faults, whether it failed
-        for the neighbour's reasons (L9), and whether it mentioned the neighbour (S24)."""
+        """Record a call beside a neighbour with faults.
+
+        The row has its duration while there are no other faults, whether it failed for the neighbour's reasons (L9),
+        and whether it mentioned the neighbour (S24).
+        """
         facts, world = self.facts, self.world
         shared = {"process": self.process.id, "at_ns": facts.now_ns()}
         refusals = [each for each in replies if isinstance(each, LakelogError)]
@@ -319,8 +322,10 @@ class SimulatedWorker(SimulatedClient):
         return await engine.leases.answer(self.world.scope, self.topic, LEASE_GROUP, owner, answers)
 
     def _record_repeated_answers(self, rows: list[list[Row]]) -> None:
-        """Record that a repeated answer may have taken effect, although it was refused. A repeated extend extends
-        again, and the worker never learns the later end."""
+        """Record that a repeated answer may have taken effect, although it was refused.
+
+        A repeated extend extends again, and the worker never learns the later end.
+        """
         for said in rows:
             for row in said:
                 if row["outcome"] == CallOutcome.FAIL or row["verb"] == _RECORDED[Verb.EXTEND]:

@@ -1,4 +1,4 @@
-"""`scripts/prove soak`: an hour at half of the peak, five groups on one topic, tiering and retention on, no faults.
+"""`scripts/prove soak`: runs for an hour at half of the peak without faults, with five groups, tiering and retention.
 
 The peak is the rate of the slowest group while producers run at full speed: a higher rate would only measure how a
 backlog grows. All traffic passes the laboratory's proxies, so this is not a benchmark.
@@ -27,12 +27,12 @@ from prove.soak.workload import LEASE_GROUPS, SoakWorkload
 
 EVERY_SECONDS, HOLD_SECONDS = 10.0, 0.5
 MOST = 2.0
-"""Maximum duration as a multiple of the requested one, however long the machine stalls."""
+"""The longest duration as a multiple of the requested one, even if the machine stalls for longer."""
 PEAK_SECONDS, PEAK_WARM_SECONDS, PEAK_MOST_SECONDS = 60.0, 20.0, 240.0
 UNTHROTTLED = 1e9
 KEPT_SHARE = 0.1
 LEAST_KEPT_SECONDS = 90.0
-"""Minimum retention of messages: a tenth of the run, so that anything that grows for longer shows."""
+"""The shortest retention of messages. Otherwise it is a tenth of the run, so that longer growth shows."""
 SETTINGS = {"max_wal_size": f"{MAX_WAL >> 20}MB"}
 
 
@@ -117,7 +117,7 @@ def soak(request: SoakRequest) -> Soaked:
 
 
 def _away(stalls: StallMonitor, began_ns: int, at: float) -> float:
-    """Return the seconds up to that time in which the machine stalled."""
+    """Return how many seconds the machine had stalled up to that time."""
     return stalls.seconds(began_ns, began_ns + int(at * 1e9))
 
 
@@ -164,8 +164,10 @@ def _watch(topology: Topology, stalls: StallMonitor, began_ns: int, seconds: flo
 
 
 def _peak(topology: Topology, workload: SoakWorkload, stalls: StallMonitor) -> float:
-    """Measure the peak: producers publish as fast as they can, throttled only if a group falls behind. Seconds in which
-    the machine stalled do not count."""
+    """Measure the peak: producers publish as fast as they can, throttled only if a group falls behind.
+
+    Seconds in which the machine stalled do not count.
+    """
     say(f"measuring the peak for {PEAK_SECONDS:g} s")
     workload.publish("peak", UNTHROTTLED)
     began = time.monotonic()

@@ -19,12 +19,12 @@ LARGEST = 5
 
 
 class GaugeReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading. Sizes are bytes, of all cells together."""
+    """One reading. Sizes are in bytes, for all cells together."""
 
     at: float
     """Seconds since the start of the soak."""
     memory: dict[str, int]
-    """Resident bytes, by server."""
+    """The resident bytes of each server."""
     dead: int
     dead_by_table: dict[str, int]
     database: int

@@ -34,7 +34,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """The end of each wait in seconds of the soak, and its milliseconds."""
+    """The end of each wait in seconds of the soak, and its duration in milliseconds."""
 
     at: Array
     took: Array
@@ -48,7 +48,7 @@ class Waits:
 class Latency:
     publish: Waits
     delivery: Waits
-    """From the publish call of a message to its first delivery, in each lease group."""
+    """The latencies from the publish call of a message to its first delivery, in each lease group."""
 
     def windows(self, seconds: float) -> list[Window]:
         return [

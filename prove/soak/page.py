@@ -15,7 +15,7 @@ from prove.soak.verdicts import SoakVerdict
 WIDTH, LEFT, RIGHT, HEIGHT = 1150, 210, 30, 150
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#dc2626")
 Lines = Mapping[str, Sequence[tuple[float, float]]]
-"""Points by the name of their line: seconds and value."""
+"""The points of each line of a chart, by its name: seconds and value."""
 
 
 class Soaked(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,11 +15,11 @@ FACTOR = 1.5
 FEW_DEAD = 120_000
 """Dead tuples that do not trigger a vacuum yet: 50,000 in the journal of each cell, and those added until it runs."""
 FEW_MIB = 100.0
-"""Empty databases have about 20 MiB; a vacuumed table keeps its size."""
+"""Sizes below this always pass: empty databases have about 20 MiB, and a vacuumed table keeps its size."""
 LAG_SECONDS = 5.0
-"""A group with less lag is at the end of the log: leases and commits go by batches."""
+"""A group with less lag than this is at the end of the log, because leases and commits work in batches."""
 LEAST_MS = 5.0
-"""Shorter waits are noise of the machine."""
+"""Waits that are shorter than this are noise of the machine."""
 
 
 class SoakVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,8 @@ FOLDERS = ("src", "prove", "docs", "README.md")
 GENERATED = "docs/reference/python.md"
 """A page of docstrings, which are drawn where they are written."""
 KINDS = ("docstring", "message", "paragraph")
-_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z`\[*\"])")
+_END = re.compile(r"(?<=[.!?])(?!\*\*)[\"')\]*]*\s+(?=[A-Z`\[*\"])")
+"""The end of a sentence. A bold lead-in such as `**Limits.**` belongs to the sentence after it."""
 
 
 def candidates(texts: Iterable[Text]) -> Iterator[Text]:

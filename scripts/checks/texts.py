@@ -80,7 +80,7 @@ def _markdown(path: str, content: str) -> Iterator[Text]:
         if _FENCE.match(line):
             yield from ended()
             is_code = not is_code
-        elif is_code:
+        elif is_code or (line.startswith("    ") and not paragraph):
             continue
         elif line.startswith("#"):
             yield from ended()

@@ -217,7 +217,7 @@ async def test_envelopes_are_refused_as_values() -> None:
         topic = log.topic("t")
         await topic.create()
         for wrong in (lakelog.Outgoing("x", key="k"), lakelog.Message(value=b"x")):
-            with pytest.raises(InvalidRequest, match="Publish what it holds"):
+            with pytest.raises(InvalidRequest, match="Publish its content"):
                 await topic.publish(wrong)
 
 

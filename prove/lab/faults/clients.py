@@ -31,7 +31,7 @@ class _OfClient(BaseFault):
 
 
 class WorkerKilled(_OfClient):
-    """kill -9 while it holds leases: others get the messages when the leases end."""
+    """A worker is killed with SIGKILL while it holds leases. Others get the messages when the leases end."""
 
     kind = "worker killed"
     # Another worker gets its messages.
@@ -43,7 +43,7 @@ class WorkerKilled(_OfClient):
 
 
 class WorkerStopped(_OfClient):
-    """SIGSTOP for longer than its leases, then SIGCONT: it answers for messages that it no longer holds."""
+    """A worker is stopped for longer than its leases and then resumed. It answers messages that it no longer holds."""
 
     kind = "worker stopped, then answers"
     counts_by = Evidence.by(Symptom.REFUSED, Symptom.REDELIVERED, roles=WORKING, after=8.0)
@@ -61,7 +61,10 @@ class WorkerStopped(_OfClient):
 
 
 class MemberStopped(WorkerStopped):
-    """SIGSTOP for longer than its session, then SIGCONT: it commits in partitions that others own now."""
+    """A member is stopped for longer than its session and then resumed.
+
+    It commits in partitions that others own now.
+    """
 
     kind = "member stopped, then commits"
     counts_by = Evidence.by(Symptom.REFUSED, roles=MEMBERS, after=8.0)
@@ -69,7 +72,7 @@ class MemberStopped(WorkerStopped):
 
 
 class ProducerKilled(_OfClient):
-    """kill -9 while a call is in progress. Another process repeats the batch at another server."""
+    """A producer is killed with SIGKILL during a call. Another process repeats the batch at another server."""
 
     kind = "producer killed after sending"
     counts_by = Evidence.by(Symptom.UNKNOWN, roles=PUBLISHING)
@@ -81,7 +84,7 @@ class ProducerKilled(_OfClient):
 
 
 class TieringDriverKilled(_OfClient):
-    """kill -9 of the tiering driver, at any point."""
+    """The tiering driver is killed with SIGKILL, at any point."""
 
     kind = "tiering killed"
     counts_by = Evidence.by(Symptom.RESTARTED, roles=TIERING)
@@ -94,7 +97,7 @@ class TieringDriverKilled(_OfClient):
 
 
 class MemberKilled(_OfClient):
-    """kill -9 of a process with members: others get its partitions when its session ends."""
+    """A process with members is killed with SIGKILL. Others get its partitions when its sessions end."""
 
     kind = "member killed"
     # Others read the same messages again; its own calls get no response.

@@ -55,7 +55,7 @@ class Fault(Protocol):
     kind: ClassVar[str]
     counts_by: ClassVar[Evidence]
     seconds: float
-    """Duration. The run may end the fault early."""
+    """The duration in seconds. The run may end the fault early."""
     about: str
     victims: frozenset[str]
     """Affected processes. If there are any, only they can show the fault."""
@@ -71,8 +71,7 @@ class BaseFault:
     kind: ClassVar[str] = ""
     counts_by: ClassVar[Evidence] = Evidence.by(Symptom.UNKNOWN)
     is_hard: ClassVar[bool] = False
-    """Whether the fault takes much of a small machine. A short run cannot make up for it, so only long runs inject it,
-    or runs that name it."""
+    """True if the fault takes much of a small machine. Only long runs inject it, or runs that name it."""
     drivers: ClassVar[int] = 0
     """Number of tiering drivers that the fault needs."""
 
@@ -83,9 +82,9 @@ class BaseFault:
         self.about = ""
         self.victims: frozenset[str] = frozenset()
         self.began_ns = 0
-        """When the fault got its claims, on the monotonic clock. 0: it claims nothing."""
+        """When the fault got its claims, on the monotonic clock; 0 if it claims nothing."""
         self.has_disturbed = False
-        """Whether a fault that then fails has already disturbed others."""
+        """True if the fault has already disturbed others, even if it then fails."""
         self._claimed: set[str] = set()
 
     def begin(self, topology: Topology, chance: random.Random) -> None:

@@ -29,7 +29,10 @@ class Churn(BaseFault):
 
 
 class PartitionsAdded(BaseFault):
-    """Partitions are added. Producers with sequence numbers are refused and choose again; members get more to read."""
+    """Partitions are added.
+
+    Producers with sequence numbers are refused and choose again, and members get more partitions.
+    """
 
     kind = "partitions added"
     counts_by = Evidence.by(Symptom.REFUSED, roles=PUBLISHING | MEMBERS, after=4.0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prove.lab.topology import Topology
 
 _SHOWN = Evidence.by(Symptom.UNKNOWN, Symptom.TIERED_AGAIN, roles=READING | TIERING, after=20.0)
-"""Servers and drivers retry, so the fault shows in readers that time out, or in a pass that gave up."""
+"""The symptoms of a fault that servers and drivers retry: readers that time out, or a tiering pass that gave up."""
 
 DAMAGES = {
     "truncated": S3Faults(truncated=1.0),
@@ -71,7 +71,7 @@ class StoreSlow(_OfStore):
 
 
 class StoredUntold(_OfStore):
-    """The file is stored, but its writer sees the connection break, and finds the file when it retries."""
+    """A file is stored, but its writer loses the connection, and finds the file when it retries."""
 
     kind = "PUT stored, answer lost"
 

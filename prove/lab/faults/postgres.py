@@ -1,5 +1,4 @@
-"""Faults of PostgreSQL: a cluster is killed, stopped, loses its sessions or its disk, is overloaded, or cannot
-vacuum."""
+"""Faults of PostgreSQL: a cluster is killed or stopped, loses sessions or its disk, is overloaded, or cannot vacuum."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class BackendsTerminated(BaseFault):
 
 
 class PostgresKilled(BaseFault):
-    """SIGKILL to the postmaster and all its processes, just after a publish. It recovers from its log."""
+    """A cluster with all its processes is killed just after a publish. It recovers from its log."""
 
     kind = "postgres killed"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -80,7 +79,7 @@ def _await_append(url: str) -> None:
 
 
 class PostgresStopped(BaseFault):
-    """SIGSTOP to all its processes for longer than the leases, then SIGCONT."""
+    """All processes of a cluster are stopped for longer than the leases, and then resumed."""
 
     kind = "postgres stopped and back"
     counts_by = Evidence.by(Symptom.UNKNOWN, after=5.0)
@@ -157,7 +156,7 @@ class ConnectionStorm(BaseFault):
         self.about += f", {len(self._taken)} connections"
 
     def _take(self, cluster: Cluster) -> None:
-        """Take connections until there are none left."""
+        """Take connections until none are left."""
         with contextlib.suppress(psycopg.OperationalError):
             while True:
                 self._taken.append(psycopg.connect(cluster.url(), autocommit=True, connect_timeout=2))

@@ -19,7 +19,7 @@ _MIB = 1 << 20
 
 
 class _Limited(BaseFault):
-    """Limits a resource of one server. The server may die, and is restarted then."""
+    """Limits a resource of one server. A server that dies is restarted."""
 
     counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REFUSED, after=5.0)
     is_hard = True
@@ -33,7 +33,7 @@ class _Limited(BaseFault):
         process.rlimit(self.resource, (self.most(process, chance), self._before[1]))
 
     def most(self, process: psutil.Process, chance: random.Random) -> int:
-        """Return the new limit. Resources that the server has already are kept."""
+        """Return the new limit. The server keeps the resources that it already has."""
         raise NotImplementedError
 
     def end(self, topology: Topology) -> None:
@@ -48,7 +48,7 @@ class _Limited(BaseFault):
 
 
 class DescriptorsGone(_Limited):
-    """The server can accept no connection, and open none to its databases."""
+    """The server runs out of file descriptors, so it can neither accept nor open connections."""
 
     kind = "server out of file descriptors"
     resource = psutil.RLIMIT_NOFILE
@@ -58,7 +58,7 @@ class DescriptorsGone(_Limited):
 
 
 class MemoryGone(_Limited):
-    """The server gets a few more MiB, and then none."""
+    """The server runs out of memory after a few more MiB."""
 
     kind = "server out of memory"
     resource = psutil.RLIMIT_AS

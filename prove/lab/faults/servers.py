@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ServerKilled(BaseFault):
-    """kill -9 of one server, which is then restarted."""
+    """One server is killed with SIGKILL, and then restarted."""
 
     kind = "server killed"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -45,7 +45,7 @@ REACHED_SECONDS = 12.0
 class ServerKilledAtPoint(BaseFault):
     """A server ends itself at a fail point: before or after a commit of messages or leases, or before a drop.
 
-    It is restarted first, to arm its fail points.
+    The server is restarted first, to arm its fail points.
     """
 
     kind = "server killed at a point"
@@ -77,7 +77,7 @@ class ServerKilledAtPoint(BaseFault):
 
 
 class ServersKilled(BaseFault):
-    """kill -9 of all servers at once."""
+    """All servers are killed with SIGKILL at once."""
 
     kind = "all servers killed"
     counts_by = Evidence.by(Symptom.UNKNOWN)
@@ -97,7 +97,10 @@ class ServersKilled(BaseFault):
 
 
 class ServerStopped(BaseFault):
-    """SIGSTOP for longer than short leases that it has granted, then SIGCONT: its decisions are outdated."""
+    """A server is stopped for longer than the short leases that it has granted, and then resumed.
+
+    Its decisions are outdated.
+    """
 
     kind = "server stopped and back"
     counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, after=5.0)
@@ -113,7 +116,7 @@ class ServerStopped(BaseFault):
 
 
 class RollingRestart(BaseFault):
-    """SIGTERM, drain and start, one server at a time."""
+    """The servers are stopped with SIGTERM, drained and started again, one at a time."""
 
     kind = "rolling restart"
     # Drained calls are answered, so clients may only see connections that end between two calls.

@@ -1,6 +1,6 @@
 """Faults of tiering: the driver dies at a fail point, a task dies, two drivers do the same work, a response is lost.
 
-Two drivers always run, and the election lets one of them work, so the other replaces a killed one.
+Two drivers always run. The election lets one of them work, and the other takes over if it is killed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _OfDriver(BaseFault):
 
 
 class DriverKilled(_OfDriver):
-    """kill -9 at a random fail point."""
+    """The driver is killed with SIGKILL at a random fail point."""
 
     kind = "tiering killed at a point"
     drivers = 1
@@ -108,8 +108,10 @@ class TaskKilled(_OfDriver):
 
 
 class DriverStopped(_OfDriver):
-    """SIGSTOP after the commit until the other driver has taken over, then SIGCONT: it continues with outdated
-    plans."""
+    """A driver is stopped after its commit until the other driver has taken over, and then resumed.
+
+    It continues with outdated plans.
+    """
 
     kind = "tiering stopped and back"
     counts_by = Evidence.by(Symptom.TIERED_AGAIN, roles=TIERING, after=20.0)
@@ -156,8 +158,10 @@ class TwoDrivers(BaseFault):
 
 
 class RegistrationUntold(TwoDrivers):
-    """Segments are registered, and one driver never gets the response, however often it retries; the other
-    continues."""
+    """Segments are registered, but one driver never gets the response, even if it retries.
+
+    The other driver continues.
+    """
 
     kind = "registration's answer lost"
     points = ""

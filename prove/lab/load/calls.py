@@ -1,4 +1,4 @@
-"""Plain HTTP calls with a timeout. A caller uses one server until it fails, then the next, and never retries by itself.
+"""Plain HTTP calls with a timeout. A caller uses one server until it fails, then the next, and never retries.
 
 Outcomes are those of a history: ok, a definite refusal, or unknown.
 """
@@ -91,7 +91,7 @@ class HttpCaller:
         return self._ports[0]
 
     def avoid(self, port: int) -> None:
-        """Use another server than this for the next call."""
+        """Use a server other than this one for the next call."""
         if self.choose() == port:
             self._go_on()
 

@@ -22,8 +22,7 @@ class RecordingFetcher:
         self._topic, self._reader, self._group = topic, reader, group
 
     def fetch(self, partition: int, offset: int, *, limit: int = 1000, wait_ms: int = 0) -> dict[str, Any] | None:
-        """Return the response; None if there was none. An offset that retention removed is answered with the
-        new start."""
+        """Return the response; None if there was none. If retention removed the offset, return the new log start."""
         path = f"/v1/topics/{self._topic}/partitions/{partition}/messages?offset={offset}&limit={limit}"
         self._caller.settle()
         with self._recorder.fetch(self._topic, partition, offset, reader=self._reader, group=self._group) as call:

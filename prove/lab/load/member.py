@@ -37,7 +37,7 @@ class LoadMember:
         self._owned: dict[int, int] = {}
         """Next offset to read, by partition."""
         self._lost: dict[int, int] = {}
-        """Partitions that others own now, with the generation in which it last owned them."""
+        """Partitions that others own now, with the generation in which this member last owned them."""
         self._beat_at = 0.0
 
     def run(self) -> None:
@@ -83,7 +83,7 @@ class LoadMember:
                 self._unlucky(call, reply)
 
     def _beat(self) -> bool:
-        """Send a heartbeat and return whether it is still a member, as far as it knows."""
+        """Send a heartbeat. Return whether this is still a member, as far as is known."""
         if time.monotonic() < self._beat_at + self._plan.session_ms / 12_000:
             return True
         body = {"member_id": self._name, "generation": self._generation}
@@ -116,7 +116,7 @@ class LoadMember:
         self._own(partitions)
 
     def _own(self, partitions: Iterable[int]) -> None:
-        """Get the group's positions in partitions that are new to it."""
+        """Read the group's positions in partitions that are new to this member."""
         new = [each for each in partitions if each not in self._owned]
         if not new:
             return
@@ -129,7 +129,7 @@ class LoadMember:
         return {each["partition"]: each["offset"] for each in reply.data["positions"]} if reply.outcome == "ok" else {}
 
     def _read(self) -> bool:
-        """Read its partitions once. Return False if it has to join again."""
+        """Read the assigned partitions once. Return False if the member has to join again."""
         idle = True
         for partition in list(self._owned):
             if self._client.stopped:
@@ -158,7 +158,7 @@ class LoadMember:
         return True
 
     def _commit_in_lost_partition(self) -> None:
-        """Commit the group's position in a partition that it has lost, with the generation in which it owned it."""
+        """Commit the group's position in a partition that this member has lost, with the old generation."""
         partition = self._client.dice.choice(list(self._lost))
         if partition in self._owned:
             del self._lost[partition]

@@ -1,6 +1,6 @@
-"""The messages of a run. Each tells the worker what to do, and can be regenerated from its number.
+"""The messages of a run. Each says what its worker does with it, and can be generated again from its number.
 
-A producer that replaces a killed one generates the same bytes, so that its repeat is a repeat.
+A producer that replaces a killed one generates the same bytes, so that the server recognises the repeat.
 """
 
 from __future__ import annotations

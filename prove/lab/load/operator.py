@@ -18,7 +18,7 @@ from prove.lab.load.plan import LoadClient, OperatorPlan
 
 
 class LoadOperator:
-    """One call at a time. A lost call is not repeated, because the next round does it."""
+    """Makes one call at a time. A lost call is not repeated, because the next round has the same effect."""
 
     def __init__(self, plan: OperatorPlan) -> None:
         self._plan = plan

@@ -1,4 +1,6 @@
-"""A tenant of another project on the same servers. It has a topic and a group of the same names, and looks for others.
+"""A tenant of another project on the same servers.
+
+It has a topic and a group of the same names, and looks for data of the main project.
 
 A text of the other project in any response is a canary (S24).
 """
@@ -17,9 +19,9 @@ from prove.lab.load.calls import HttpCaller
 from prove.lab.load.plan import LoadClient, OtherTenantPlan
 
 MINE = "tenant"
-"""Prefix of all its own messages."""
+"""The prefix of all messages of the other tenant."""
 KEPT_MS = 4000
-"""Retention of its messages. They are not tiered, and would keep everyone's hot tables."""
+"""The retention of the tenant's messages. They are not tiered, so they would otherwise keep all hot tables."""
 
 
 class OtherTenant:
@@ -53,7 +55,7 @@ class OtherTenant:
         self._caller.call("POST", f"/v1/topics/{self._plan.topic}/messages", message)
 
     def _look(self) -> None:
-        """Find the start of its log."""
+        """Find the start of the tenant's log."""
         reply = self._caller.call("GET", f"/v1/topics/{self._plan.topic}")
         if reply.outcome == "ok":
             self._first = reply.data["partition_list"][0]["log_start"]
@@ -104,7 +106,7 @@ def is_foreign(text: str, path: str, words: Sequence[str]) -> bool:
 
 
 def has_other_messages(data: object) -> bool:
-    """Return whether there are messages that it did not publish."""
+    """Return whether there are messages that this tenant did not publish."""
     messages = data.get("messages") if isinstance(data, dict) else None
     # Statistics have a number here.
     return isinstance(messages, list) and any(not str(message["value"]).startswith(MINE) for message in messages)

@@ -27,13 +27,16 @@ class LeaseOwner:
         self.recorder, self.caller = recorder, caller
         self.topic, self.group, self.name = topic, group, name
         self.topic_told, self.name_told = topic, name
-        """Topic and name as the history has them."""
+        """The topic and the owner's name in the history."""
         self.settings: dict[str, Any] = {}
 
     def consume(
         self, max_messages: int, lease_ms: int, *, wait_ms: int, request_id: str, repeat: bool = False
     ) -> list[SeenLease] | None:
-        """Return the leases; None if the outcome of the call is unknown. `repeat`: the same request was sent before."""
+        """Return the leases; None if the outcome of the call is unknown.
+
+        `repeat` means that the same request was sent before.
+        """
         self.caller.settle()
         first = self.recorder.invoke(self._line("consume", lease_ms=lease_ms))
         body = {
@@ -62,8 +65,10 @@ class LeaseOwner:
         return None
 
     def say(self, sayings: Sequence[OwnerAnswer], *, owner: str | None = None, told: str | None = None) -> list[Told]:
-        """Send many answers in one call and return their outcomes. `owner` replaces the owner, `told` its name in the
-        history."""
+        """Send many answers in one call and return their outcomes.
+
+        `owner` replaces the owner, and `told` the name in the history.
+        """
         self.caller.settle()
         told = told or owner or self.name_told
         first = self.recorder.invoke(*(answer_line(self.topic_told, self.group, told, each) for each in sayings))

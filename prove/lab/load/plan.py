@@ -31,7 +31,7 @@ class ProducerPlan(ClientPlan, frozen=True, kw_only=True):
     batch: int
     partitions: int
     numbered: bool = False
-    """Whether messages are identified by producer and sequence instead of idempotency keys."""
+    """True if messages are identified by producer and sequence instead of idempotency keys."""
     bad: float = 0.01
     kill: float = 0.0
     discard: float = 0.005
@@ -53,11 +53,11 @@ class WorkerPlan(ClientPlan, frozen=True, kw_only=True):
     extend: float = 0.05
     steal: float = 0.01
     work: float = 0.02
-    """Average seconds that it holds messages."""
+    """The average time in seconds for which the worker holds messages."""
     pause: float = 0.0
-    """Maximum seconds between two calls: makes a group lag while the producers publish."""
+    """The longest pause between two calls in seconds. It makes the group lag while producers publish."""
     pause_with: str = ""
-    """The role of those producers."""
+    """The role of the producers during which the worker pauses."""
 
 
 class MemberPlan(ClientPlan, frozen=True, kw_only=True):
@@ -66,9 +66,9 @@ class MemberPlan(ClientPlan, frozen=True, kw_only=True):
     members: int = 1
     session_ms: int = 6000
     churn: bool = False
-    """Whether members join, stay briefly and leave, repeatedly."""
+    """True if members join, stay briefly and leave, repeatedly."""
     steal: float = 0.2
-    """Share of rounds in which it tries to commit in a lost partition, which must be refused."""
+    """The share of rounds in which a member tries to commit in a lost partition, which must be refused."""
     commit: bool = True
 
 
@@ -79,7 +79,7 @@ class ReaderPlan(ClientPlan, frozen=True, kw_only=True):
 
 class SamplerPlan(ClientPlan, frozen=True, kw_only=True):
     groups: list[tuple[str, str]]
-    """Topic and group."""
+    """The topic and the group."""
     every: float = 1.0
 
 
@@ -100,7 +100,7 @@ class OperatorPlan(ClientPlan, frozen=True, kw_only=True):
     group: str
     every: float = 5.0
     redrives: int = 40
-    """Dead letters per call."""
+    """The number of dead letters per call."""
 
 
 class TopicRecreatorPlan(ClientPlan, frozen=True, kw_only=True):
@@ -108,23 +108,23 @@ class TopicRecreatorPlan(ClientPlan, frozen=True, kw_only=True):
     group: str
     every: float = 2.0
     count: int = 20
-    """Messages of each topic that is created."""
+    """The number of messages of each topic that is created."""
     lease_ms: int = 10_000
 
 
 class TieringPlan(ClientPlan, frozen=True, kw_only=True):
     topics: list[str]
     environment: dict[str, str]
-    """Settings to reach the object store."""
+    """The settings with which the driver reaches the object store."""
     segment_bytes: int = 256 << 10
     min_age: float
     every: float
     after: str = ""
-    """The killed driver that it replaces."""
+    """The killed driver that this one replaces."""
 
 
 class LoadClient:
-    """The state of a process: its plan, its random numbers, its shared progress, and when to stop."""
+    """The state of a process: its plan, its random numbers, its shared progress, and its end."""
 
     def __init__(self, plan: ClientPlan) -> None:
         self.plan = plan
@@ -155,7 +155,7 @@ class LoadClient:
         return self._stopped
 
     def rest(self, seconds: float) -> None:
-        """Pause, but return when the process has to end."""
+        """Pause, but return early if the process has to end."""
         until = time.monotonic() + seconds
         while not self.stopped and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))

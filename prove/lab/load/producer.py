@@ -24,7 +24,7 @@ from prove.lab.load.plan import LoadClient, ProducerPlan
 from prove.lab.shared_progress import ProgressField
 
 ROOM = 100_000
-"""The history numbers messages, the log numbers calls: message i of call n is n * ROOM + i."""
+"""The history numbers messages, and the log numbers calls. Message i of call n has the number n * ROOM + i."""
 
 
 class PendingBatch(msgspec.Struct, kw_only=True):
@@ -43,7 +43,7 @@ class PendingBatch(msgspec.Struct, kw_only=True):
 
 
 class LoadProducer:
-    """One call at a time."""
+    """Sends one batch at a time."""
 
     def __init__(self, plan: ProducerPlan) -> None:
         self._plan = plan

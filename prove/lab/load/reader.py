@@ -29,7 +29,7 @@ class LoadReader:
         self._fetcher = RecordingFetcher(self._recorder, self._caller, plan.topic, reader=reader)  # type: ignore[arg-type]
         self._next: dict[int, int] = {}
         self._before: dict[int, int] = {}
-        """Where the last response began."""
+        """The offset at which the last response began."""
         self._ends: dict[int, int] = {}
         self._looked = 0.0
 

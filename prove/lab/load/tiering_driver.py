@@ -1,7 +1,7 @@
 """A driver of the tiering pipeline: pass after pass over some topics, in one JVM that keeps running.
 
-It is the pipeline as users run it. It may be killed anywhere, and two may work at once. A fault can write a file with
-its name that lists the fail points at which it or its tasks die or stop from the next pass on.
+The driver runs the pipeline as users do. It may be killed anywhere, and two drivers may work at once. A fault can write
+a file with its name that lists the fail points at which it or its tasks die or stop from the next pass on.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TieringDriver:
 
 
 def _at_work(points: str, name: str, *given: Any) -> tier_tasks.TierResult:
-    """Run in a task, where the pipeline is unchanged."""
+    """Arm the fail points in a task, and run the function of that name."""
     _arm_once(points)
     done: tier_tasks.TierResult = getattr(tier_tasks, name)(*given)
     return done
@@ -136,7 +136,7 @@ def _idle(_: int) -> tier_tasks.TierResult:
 
 
 class _Unrecorded:
-    """A pipeline record that is not kept."""
+    """A record of a pipeline run that is not stored."""
 
     def update(self, progress: Mapping[str, int]) -> None: ...
 

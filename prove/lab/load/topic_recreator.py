@@ -20,11 +20,11 @@ from prove.lab.load.owner import LeaseOwner
 from prove.lab.load.plan import LoadClient, TopicRecreatorPlan
 
 LATE_SECONDS = 10.0
-"""A call without a response may arrive this much later; it must not affect the next topic."""
+"""The longest delay of a call without a response. It must not affect the next topic."""
 
 
 class TopicGone(Exception):
-    """The topic is gone. Start again."""
+    """The error that the topic is gone, so that the process starts again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A worker of a lease group: performs the action of each message, and answers for all of them in one call.
+"""A worker of a lease group: performs the action of each message, and answers all of them in one call.
 
 Some messages always fail, some kill the process, some are discarded. Now and then it extends, releases, or tries to
 answer as another owner, which must be refused.
@@ -29,7 +29,7 @@ _VERBS: dict[str, Said] = {"good": "ack", "bad": "nack", "discard": "discard"}
 
 
 class LoadWorker:
-    """One owner, one call at a time. It answers all messages before it asks for more."""
+    """One owner that makes one call at a time. It answers all messages before it requests more."""
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
@@ -71,7 +71,7 @@ class LoadWorker:
         return []
 
     def _hold(self, count: int) -> None:
-        """Hold the messages for a while. Faults that need a busy worker hit now."""
+        """Hold the messages for a while, so that faults that need a busy worker can hit this one."""
         if count:
             self._client.put(ProgressField.BUSY, count)
             time.sleep(self._client.dice.random() * 2 * self._plan.work)

@@ -1,1 +1,1 @@
-"""The results of a run for people: `report.json`, and the self-contained page `report.html`."""
+"""The report of a run: `report.json`, and the self-contained page `report.html`."""

@@ -44,7 +44,7 @@ def find_database(option: str | None) -> str:
             param_hint="--database-url",
         )
     if not found.text.startswith(("postgresql://", "postgres://")):
-        raise typer.BadParameter("A database URL begins with postgresql://", param_hint="--database-url")
+        raise typer.BadParameter("A database URL must begin with postgresql://", param_hint="--database-url")
     return found.text
 
 
@@ -59,7 +59,9 @@ def find_cells(options: list[str] | None) -> dict[str, str]:
         cells = json.loads(os.environ.get("LAKELOG_CELLS") or "{}")
         return {str(name): str(url) for name, url in cells.items()}
     except (ValueError, AttributeError):
-        raise typer.BadParameter('LAKELOG_CELLS is not JSON: {"name": "postgresql://…"}', param_hint="--cell") from None
+        raise typer.BadParameter(
+            'LAKELOG_CELLS must be JSON such as {"name": "postgresql://…"}.', param_hint="--cell"
+        ) from None
 
 
 def with_catalog(url: str, work: Callable[[Catalog], Coroutine[Any, Any, T]]) -> T:

@@ -178,11 +178,12 @@ def _report_refused(done: Redriven, group: str, *, is_stopped: bool) -> None:
     for refused in done.refusals[:_FEW]:
         say(f"lakelog: {clean(refused.id)} is skipped: {clean(refused.reason)}")
     if done.refused:
-        say(
-            f"lakelog: {show_count(done.refused, 'dead letter')} refused; `lakelog dead show {group} ID` has the story."
-        )
+        say(f"lakelog: {show_count(done.refused, 'dead letter')} refused; `lakelog dead show {group} ID` shows why.")
     if done.refused and is_stopped and not done.dry_run:
-        say("lakelog: There are more behind those refused: leave the refused ones out with --where, or give --force.")
+        say(
+            "lakelog: More dead letters follow the refused ones. Exclude the refused ones with --where, or "
+            "give --force."
+        )
     if done.refused and not done.dry_run:
         raise typer.Exit(1)
 
@@ -224,7 +225,10 @@ def discard(
 def purge(
     group: GroupArgument,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="DURATION", help="How long ago they died at least, such as 7d.")
+        str,
+        typer.Option(
+            "--older-than", metavar="DURATION", help="Only dead letters that died at least this long ago, such as 7d."
+        ),
     ],
     topic: TopicOption = None,
     url: UrlOption = None,
@@ -233,7 +237,7 @@ def purge(
 ) -> None:
     """Delete dead letters that are redriven or discarded.
 
-    Dead letters that still wait for a decision stay.
+    Dead letters in the state dead stay.
     """
     age = parse_duration(older_than)
     with open_log(url, token) as log:
@@ -281,7 +285,7 @@ def _ask(letters: DeadLetters, group: str, ids: list[str]) -> None:
     if 0 < len(ids) <= _FEW or not count:
         return
     many = f"more than {_MOST_COUNTED:,} dead letters" if count > _MOST_COUNTED else show_count(count, "dead letter")
-    confirm(f"Discard {many} of group {group}, for good?")
+    confirm(f"Discard {many} of group {group}? This cannot be undone.")
 
 
 def _print_letter(letter: DeadLetter) -> None:

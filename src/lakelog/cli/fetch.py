@@ -88,4 +88,4 @@ def position(start: str | None) -> dict[str, str | datetime]:
     try:
         return {"time": parse_time(start)}
     except typer.BadParameter as error:
-        raise typer.BadParameter(f"{error.message} Or earliest, or latest.", param_hint="--from") from error
+        raise typer.BadParameter(f"{error.message} Or write earliest or latest.", param_hint="--from") from error

@@ -73,7 +73,8 @@ def seek(
 ) -> None:
     """Move a group to another position of a topic.
 
-    Leases are revoked, retries are forgotten, and the group receives the messages from there on, again if need be.
+    Leases are revoked, retries are forgotten, and the group receives the messages from there on, even those that it has
+    finished.
     """
     where = target(to)
     with open_log(url, token) as log:
@@ -84,7 +85,7 @@ def seek(
     print_table(
         ["partition", "from", "to", "change"],
         [(each.partition, each.before, each.after, f"{each.after - each.before:+,}") for each in moved],
-        empty=f"Topic {topic} has no partitions to move in.",
+        empty=f"Topic {topic} has no partitions to move the group in.",
     )
     say(_seek_summary(name, topic, moved, dry_run))
 
@@ -102,12 +103,12 @@ def target(text: str) -> dict[str, Any]:
     try:
         return {"to": parse_time(text)}
     except typer.BadParameter as error:
-        advice = "Or earliest, latest, an offset, or a message's id."
+        advice = "Or write earliest, latest, an offset, or a message's id."
         raise typer.BadParameter(f"{error.message} {advice}", param_hint="--to") from error
 
 
 def _is_date(text: str) -> bool:
-    """Return whether the text is a date: 2026-01-31 is, because ids have no leading zeros; 2026-11-30 may be both."""
+    """Return whether the text can only be a date. 2026-11-30 may also be a message id, which has no leading zeros."""
     if not _DATE.fullmatch(text):
         return False
     if any(part.startswith("0") for part in text.split("-")):
@@ -147,10 +148,10 @@ def skip(
 ) -> None:
     """Move a group past messages without delivering them.
 
-    For a partition with a damaged or missing segment file that cannot be restored: `groups describe` names the offset
-    to skip to. It also skips messages that can be read, such as a backlog that is no longer wanted. Skipped messages
-    are counted as cut, also those that wait for a retry; leased messages stay with their workers. To deliver the
-    messages later, move the group back with `groups seek`.
+    Use it for a partition with a damaged or missing segment file that cannot be restored: `groups describe` names the
+    offset to skip to. It also skips messages that can be read, such as a backlog that is no longer wanted. Skipped
+    messages are counted as cut, also those that wait for a retry; leased messages stay with their workers. To deliver
+    the messages later, move the group back with `groups seek`.
     """
     with open_log(url, token) as log:
         found = log.topic(topic)
@@ -305,6 +306,6 @@ def delete(
         if not yes:
             found = group.describe()
             dead = show_count(found.dead_letters, "dead letter")
-            confirm(f"Delete group {name}, its progress (lag {found.lag:,}) and {dead}, for good?")
+            confirm(f"Delete group {name}, its progress (lag {found.lag:,}) and {dead}? This cannot be undone.")
         group.delete()
     print_result(json, {"deleted": name}, f"deleted group {name}")

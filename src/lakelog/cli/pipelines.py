@@ -92,7 +92,7 @@ def plan_tier(
 ) -> None:
     """Show which offsets would become which segments.
 
-    The same as `run tier --dry-run`, by partition.
+    Like `run tier --dry-run`, but by partition.
     """
     from lakelog.spark.pipelines.tiering import TierSummary, explained, tierable
 

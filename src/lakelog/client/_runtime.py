@@ -41,7 +41,7 @@ class SocketAddress:
 
 
 class StreamEnded(Exception):
-    """The peer closed the connection, or sent too much."""
+    """The peer closed the connection, or sent more than expected."""
 
 
 # Waiting and waking ---------------------------------------------------------------------------------------------------
@@ -232,13 +232,13 @@ class AsyncStream:
 
     @property
     def usable(self) -> bool:
-        """Whether the connection can be used again: same loop, not closed, and nothing unread."""
+        """True if the connection can be used again: same loop, not closed, and nothing unread."""
         mine = self._loop is asyncio.get_running_loop()
         return mine and not self._writer.is_closing() and not self._reader.at_eof() and not self._received
 
     @property
     def _received(self) -> int:
-        """The number of bytes that have arrived and were not read. asyncio has no public name for it."""
+        """The number of bytes that have arrived and were not read. asyncio has no public attribute for it."""
         return len(self._reader._buffer)  # type: ignore[attr-defined]
 
     def close(self) -> None:
@@ -305,7 +305,7 @@ class Stream:
 
     @property
     def usable(self) -> bool:
-        """Whether the connection can be used again: the peer has neither closed it nor sent more."""
+        """True if the connection can be used again: the peer has neither closed it nor sent more."""
         if self._buffer:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Filters of dead letters as callers write them. The grammar itself is `lakelog.model.filter`'s."""
+"""Builds the filter text of dead letters from arguments. `lakelog.model.filter` defines the grammar."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lakelog.model.arguments import check_text
 
 
 def where_of(present: str | None, text: str | None, error: str | None, key: str | None) -> str | None:
-    """All of these together; None if nothing is said."""
+    """Return one filter that combines all conditions; None if there is none."""
     for name, given in (("text", text), ("error", error), ("key", key)):
         if given is not None:
             check_text(name, given)

@@ -1,4 +1,4 @@
-"""Checks functions of callers, when they are given: whether they can be called with the intended arguments.
+"""Checks that the functions that callers pass can be called with the intended arguments.
 
 The kind of a function decides where it runs: see `lakelog.client.worker.handlers`.
 """
@@ -14,7 +14,7 @@ from lakelog.errors import InvalidRequest
 
 
 def is_of_kind(function: Callable[..., Any], *kinds: Callable[[object], bool]) -> bool:
-    """Return whether the function, or the `__call__` of an object that is called like one, is of one of the kinds."""
+    """Return whether the function, or the `__call__` of a callable object, is of one of the kinds."""
     while isinstance(function, functools.partial):
         function = function.func
     called = getattr(function, "__call__", None)  # noqa: B004
@@ -45,7 +45,7 @@ def check_hook(name: str, function: object, arguments: Sequence[str]) -> None:
 
 
 def check_function(name: str, function: object, arguments: Sequence[str]) -> None:
-    """Check a function whose result is used at once, so that it must not be a coroutine function."""
+    """Check a function whose result is used directly, so that it must not be a coroutine function."""
     check_hook(name, function, arguments)
     if callable(function) and is_coroutine_function(function):
         raise InvalidRequest(f"`{name}` must be a plain function, and {name_of(function)} is `async def`.")

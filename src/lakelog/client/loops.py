@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, started when it is first needed."""
+    """An event loop in its own thread, started when it is first needed."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Calls the client's objects at a fork and at the end of the process. Objects register themselves here."""
+"""Notifies objects of the client of a fork and of the end of the process. Objects register themselves here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ log = logging.getLogger("lakelog")
 
 
 class ForkAware(Protocol):
-    """An object that forgets, in the child, what belongs to the parent."""
+    """An object that is notified in a forked child, to drop the connections and threads of the parent."""
 
     def reset_after_fork(self) -> None: ...
 
 
 class ExitAware(Protocol):
-    """An object that publishes or reports what is left when the process ends."""
+    """An object that publishes or reports its remaining messages when the process ends."""
 
     def finish_at_exit(self) -> None: ...
 

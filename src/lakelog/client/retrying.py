@@ -1,6 +1,7 @@
 """The rule for retries: which errors are temporary, how long to wait, and what the log says during an outage.
 
-Every caller that retries uses it: single calls, publishes, answers of workers and of Spark. It neither waits nor calls.
+Every caller that retries uses it: single calls, publishes, answers of workers and of Spark. The rule itself neither
+waits nor makes calls.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def is_passing(error: LakelogError) -> bool:
 
 
 def is_outage(error: LakelogError) -> bool:
-    """Return whether the error means that something does not work. A server at capacity works."""
+    """Return whether the error is an outage. A server at capacity is not."""
     return is_passing(error) and not isinstance(error, Overloaded)
 
 
@@ -48,10 +49,10 @@ class RetryRule:
     def __init__(self, *, is_repeatable: bool = True) -> None:
         self._is_repeatable = is_repeatable
         self.is_unknown = False
-        """Whether an earlier attempt may have been written."""
+        """True if an earlier attempt may have been written."""
 
     def allows(self, error: LakelogError) -> bool:
-        """Note the error of an attempt. Return whether another attempt may follow."""
+        """Record the error of an attempt. Return whether another attempt may follow."""
         self.is_unknown = self.is_unknown or may_be_written(error)
         return is_passing(error) and (self._is_repeatable or not self.is_unknown)
 
@@ -62,7 +63,7 @@ class RetryRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRetryPolicy:
-    """A call takes at most `limit_seconds`, and one attempt at most `try_seconds`."""
+    """The time limits of a call: `limit_seconds` for all attempts, `try_seconds` for one."""
 
     limit_seconds: float = 30.0
     try_seconds: float = 10.0
@@ -89,7 +90,7 @@ class Backoff:
         self.failed = 0
 
     def next(self, error: LakelogError | None = None) -> float:
-        """Note a failure. Return the seconds until the next attempt."""
+        """Record a failure. Return the seconds until the next attempt."""
         pause = min(self._longest, self._first * 2.0 ** min(self.failed, 30)) * (0.5 + self._chance() / 2)
         self.failed += 1
         asked = error.subject.get("retry_after") if error is not None else None
@@ -101,7 +102,7 @@ class Backoff:
 
 
 class Attempts:
-    """The attempts of one call within a limit of time."""
+    """The attempts of one call within a time limit."""
 
     def __init__(
         self,
@@ -129,11 +130,11 @@ class Attempts:
         return self._deadline - self._clock()
 
     def seconds(self, wait: float = 0.0) -> float:
-        """Return how long the next attempt may take. `wait`: how long the server was asked to wait itself."""
+        """Return how long the next attempt may take. `wait` is how long the server was asked to wait."""
         return max(0.1, min(self.left, self._try_seconds + wait))
 
     def pause(self, error: LakelogError) -> float | None:
-        """Return the seconds until the next attempt, or None if the time does not suffice for one."""
+        """Return the seconds until the next attempt, or None if the remaining time is too short."""
         pause = self._backoff.next(error)
         return pause if pause < self.left else None
 
@@ -157,7 +158,7 @@ class Outage:
         self._quiet_until = float("-inf")
 
     def failed(self, error: LakelogError, seconds: float | None = None) -> None:
-        """Note a failure that is retried for that many seconds; None means until it succeeds."""
+        """Record a failure that is retried for that many seconds; None means until it succeeds."""
         now = self._clock()
         if self._since is None:
             self._since = now
@@ -168,11 +169,11 @@ class Outage:
             logger.warning("%s%s Retrying %s.", self._prefix, error.detail, limit)
 
     def ended(self) -> None:
-        """Note that a call that had failed has succeeded."""
+        """Record that a call succeeded after failures."""
         if self._warned and self._since is not None:
             logger.info("%sCalls succeed again after %.1f s.", self._prefix, self._clock() - self._since)
         self._since, self._warned = None, False
 
     def given_up(self) -> None:
-        """Note that the caller gets the error. If the next call fails as well, that is a new outage."""
+        """Record that the caller gets the error. If the next call fails too, that is a new outage."""
         self._since, self._warned, self._quiet_until = None, False, float("-inf")

@@ -1,4 +1,4 @@
-"""A signal to stop, for both colours: `AsyncStopSignal` for asyncio, `StopSignal` for threads."""
+"""A signal to stop: `AsyncStopSignal` for asyncio, `StopSignal` for threads."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class FetchResult(Generic[T]):
 
     Attributes:
         messages: The messages, in order.
-        next_offset: Where to read on.
+        next_offset: The offset at which to continue.
         log_start: The offset of the oldest message of the partition.
         high_watermark: The offset of the next message to be published.
     """

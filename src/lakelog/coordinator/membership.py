@@ -40,7 +40,10 @@ class MembershipPhase(StrEnum):
     """Members of a cursor group still have to give up partitions."""
 
     def to(self, other: MembershipPhase) -> MembershipPhase:
-        """Return the other phase if it may follow this one. A member that joins an empty group waits for no other."""
+        """Return the next phase, or raise if it cannot follow this one.
+
+        A member that joins an empty group waits for no other.
+        """
         if self is MembershipPhase.EMPTY and other is MembershipPhase.REBALANCING:
             raise AssertionError("An empty group has no partitions to give up.")
         return other
@@ -73,7 +76,7 @@ class MembershipState(msgspec.Struct, frozen=True, kw_only=True, array_like=True
 
     phase: MembershipPhase = MembershipPhase.EMPTY
     generation: int = 0
-    """Rises with every change of an assignment."""
+    """A number that rises with every change of an assignment."""
     members: dict[str, Member] = {}
     counts: dict[str, int] = {}
     """Number of partitions of each topic that members read or hold."""
@@ -97,7 +100,7 @@ class MembershipState(msgspec.Struct, frozen=True, kw_only=True, array_like=True
 class JoinGroup:
     """Adds a member. An existing member with the same topics keeps its partitions, without a rebalance.
 
-    `replaces`: all other members leave in the same change, so the new member need not wait for them.
+    With `replaces`, all other members leave in the same change, so the new member need not wait for them.
     """
 
     member_id: str
@@ -131,7 +134,7 @@ class AcknowledgeGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
-    """Gives the number of partitions of topics; 0 for a deleted topic."""
+    """Sets the number of partitions of topics; 0 for a deleted topic."""
 
     counts: Mapping[str, int]
 

@@ -28,7 +28,7 @@ class Verbs:
         self._verbs: dict[str, Callable[[Caller, Any], Awaitable[Any]]] = {}
 
     def bind(self, operation: Operation[Asked, Found], verb: Callable[[Caller, Asked], Awaitable[Found]]) -> None:
-        """Let `call` of the operation run the function."""
+        """Bind the function to the operation, so that `call` runs it."""
         self._verbs[operation.name] = verb
 
     def bind_scoped(self, operation: Operation[Asked, Found], verb: Callable[[Scope, Asked], Awaitable[Found]]) -> None:
@@ -36,7 +36,7 @@ class Verbs:
         self.bind(operation, lambda caller, asked: verb(caller.scope, asked))
 
     def has(self, operation: Operation[Any, Any]) -> bool:
-        """Return whether the operation is bound; those with a handler of their own are not."""
+        """Return whether a function is bound to the operation. Operations with their own handler have none."""
         return (operation.alias_of or operation.name) in self._verbs
 
     async def call(self, operation: Operation[Asked, Found], caller: Caller, request: Asked) -> Found:

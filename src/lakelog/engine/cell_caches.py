@@ -1,4 +1,4 @@
-"""Everything that a process caches about the data in a cell, to be dropped with one call.
+"""The caches of a process that hold data of a cell, and one call that drops them all.
 
 The data of a cell can be replaced by a promoted standby that had not received everything, or by a restore. Offsets and
 journal versions may then have another meaning. Dropping a cache changes nothing in the cell. Running calls finish with
@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 
 class CellCaches:
-    """All caches of an engine. A component that starts to cache data of cells is added where this is created."""
+    """All caches of an engine. Add every component that caches data of cells where this object is created."""
 
     def __init__(self, *drops: Callable[[int], None]) -> None:
-        """Create the set of caches. Each of `drops` clears what one component read from a cell, or more."""
+        """Create the set of caches. Each function of `drops` clears at least what one component read from a cell."""
         self._drops = drops
 
     def drop(self, cell: int) -> None:

@@ -1,6 +1,7 @@
-"""The hub of notifications: a partition's log or a group changed, in this process or in another one.
+"""Notifies caches, waiters and other processes that a partition's log or a group has changed.
 
-Caches are invalidated first, then waiters are woken, then other processes are notified. It reads and decides nothing.
+Caches are invalidated first, then waiters are woken, then other processes are notified. The module reads and decides
+nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Changes:
         self._group_caches: list[Invalidate] = []
 
     def add_partition_cache(self, invalidate: Invalidate) -> None:
-        """Call `invalidate` with the id of each partition whose log begins or ends elsewhere."""
+        """Call `invalidate` with the id of each partition whose log start or end changed."""
         self._partition_caches.append(invalidate)
 
     def add_group_cache(self, invalidate: Invalidate) -> None:
@@ -32,13 +33,13 @@ class Changes:
         self._group_caches.append(invalidate)
 
     def partition_moved(self, cell: int, pid: int) -> None:
-        """Notify everyone that a partition's log begins or ends elsewhere, other than by a publish."""
+        """Announce that the start or end of a partition's log changed, other than by a publish."""
         for invalidate in self._partition_caches:
             invalidate(pid)
         self.announcers[cell].grew(pid)
 
     def group_changed(self, group_id: int) -> None:
-        """Notify everyone that a group, its members or its positions changed."""
+        """Announce that a group, its members or its positions changed."""
         for invalidate in self._group_caches:
             invalidate(group_id)
         for announcer in self.announcers.values():
@@ -53,7 +54,7 @@ class Changes:
             await announcer.stop()
 
     def _heard(self, number: int | None) -> None:
-        """Invalidate after another process announced a partition id or a negated group id; None: any changed."""
+        """Invalidate caches after another process announced a partition id, a negated group id, or None for any."""
         if number is None or number < 0:
             for invalidate in self._group_caches:
                 invalidate(None if number is None else -number)

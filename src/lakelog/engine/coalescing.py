@@ -1,6 +1,6 @@
 """The coalescing pump: requests that arrive while a call is running form the next one.
 
-It only runs calls. The caller keeps what waits, and decides how much of it goes into one call.
+The pump only runs calls. The caller keeps the waiting requests, and decides how many of them go into one call.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 
 
 class CoalescingPump:
-    """Runs at most `limit` calls at a time, and nothing lingers: an idle pump starts a call at once.
+    """Runs at most `limit` calls at a time. An idle pump starts a call immediately.
 
-    `take` returns the next call for everything that waits, up to a size of its own; None if nothing waits.
+    `take` returns the next call, for as many waiting requests as it chooses; None if nothing waits.
     """
 
     def __init__(self, take: Callable[[], Coroutine[object, object, None] | None], limit: int = 1) -> None:
@@ -27,7 +27,7 @@ class CoalescingPump:
         return not self.tasks and not self._is_scheduled
 
     def wake(self) -> None:
-        """Take what waits in the event loop's next turn, so that requests that arrive together share a call."""
+        """Start a call in the event loop's next iteration, so that requests that arrive together share it."""
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)

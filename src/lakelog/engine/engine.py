@@ -1,7 +1,6 @@
 """The engine of one process: its operations over a catalog and the partition stores of all cells.
 
-Servers and the embedded client have one each. It has no state that a kill could lose: only caches, batches being
-committed, and waiters.
+Each server and each embedded client has one engine. A kill loses only caches, batches being committed, and waiters.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ class EngineSettings:
     object_store: str | None = None
     """The URL of the object store that holds cold segments; the same for all processes of an installation."""
     logs_groups: bool = False
-    """Whether to log what happens in groups: joins, expired leases, dead letters."""
+    """True to log events in groups: joins, expired leases, dead letters."""
 
 
 class Engine:
-    """The operations: `topics`, `publisher`, `columns`, `fetcher`, `lake`, `writes`.
+    """The engine. Its operations on the log are `topics`, `publisher`, `columns`, `fetcher`, `lake` and `writes`.
 
-    For groups: `leases`, `members`, `groups`, `dead_letters`. Call `start` first and `close` last.
+    Its operations on groups are `leases`, `members`, `groups` and `dead_letters`. Call `start` first and `close` last.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Engine:
             store.on_replaced(partial(self.caches.drop, cell))
 
     async def start(self) -> None:
-        """Begin to pass notifications between processes."""
+        """Start to exchange notifications with other processes."""
         self._changes.start()
 
     async def close(self) -> None:

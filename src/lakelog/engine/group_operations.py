@@ -1,4 +1,4 @@
-"""The operations about groups and members, bound to the engine's verbs. It decides nothing."""
+"""The operations about groups and members, bound to the engine's verbs. The module decides nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakelog.wire.operations import dead_letters, groups
 
 
 def bind_groups(verbs: Verbs, engine: Engine) -> None:
-    """Bind the operations that look at groups, and those that change them."""
+    """Bind the operations that read groups and those that change them."""
     _bind_reads(verbs, engine)
     _bind_changes(verbs, engine)
     _bind_positions(verbs, engine)

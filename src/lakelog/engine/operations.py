@@ -1,6 +1,6 @@
 """The operations of the table, bound to the engine's verbs. The server and the embedded client call these.
 
-Each function takes the caller and the request of its operation, and returns the reply. It decides nothing.
+Each function takes the caller and the request of its operation, and returns the reply. The module decides nothing.
 """
 
 from __future__ import annotations

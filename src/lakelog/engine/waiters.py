@@ -84,7 +84,7 @@ class Announcer:
     ) -> None:
         """Create the announcer.
 
-        `heard` is called with the number that another process announced; None means that any changed.
+        `heard` is called with the number that another process announced; None means that any of them may have changed.
         """
         self._store = store
         self._waiters = waiters

@@ -17,7 +17,7 @@ _chance = random.Random()
 
 
 class Agent(ABC):
-    """A loop around `work`. There is no election: two processes may do the same step, and the second finds it done."""
+    """Runs `work` in a loop. There is no election: two processes may do the same step, and the second finds it done."""
 
     def __init__(self, *, every_seconds: float) -> None:
         self._every_seconds = every_seconds
@@ -44,7 +44,10 @@ class Agent(ABC):
             await self.attempt(self.work())
 
     async def attempt(self, step: Awaitable[object]) -> None:
-        """Run one step. A step that fails is left to the next pass: a cell that is down must not delay the others."""
+        """Run one step.
+
+        The next pass repeats a step that fails, so that a cell that is down does not delay the others.
+        """
         try:
             await step
         except LakelogError as error:

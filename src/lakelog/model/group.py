@@ -1,4 +1,4 @@
-"""Groups: what readers that share progress agree on, and how a failed message is tried again."""
+"""Groups: their settings, start positions and topics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_WINDOW = 10_000
 
 
 class NoStart:
-    """The group has to be given a position by a seek before it reads."""
+    """The group does not read before a seek gives it a position."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NoStart)
@@ -47,7 +47,7 @@ _STARTS: dict[str, Start] = {"earliest": Earliest(), "latest": _LATEST, "none": 
 
 
 class GroupSettings(Value, frozen=True, kw_only=True):
-    """The settings of a group, which hold for all its members.
+    """The settings of a group, which apply to all its members.
 
     Attributes:
         order: Which messages run one after another.
@@ -55,7 +55,7 @@ class GroupSettings(Value, frozen=True, kw_only=True):
         retries: How a failed message is delivered again.
         dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
         assignor: How partitions are shared among the members.
-        window: How many messages of one partition are leased or wait for a retry at most, from 1 to 10,000.
+        window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to 10,000.
     """
 
     order: Order = Order.KEY
@@ -161,7 +161,7 @@ class Group:
     kind: GroupKind
     settings: GroupSettings
     version: int
-    """Rises with every change of the settings, and with pause and resume."""
+    """A number that rises with every change of the settings, and with pause and resume."""
     cell: int
     paused: frozenset[str]
     """Paused topics by name; `*` means all."""
@@ -189,10 +189,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTopic:
-    """A topic that a group reads: decided once, in the catalog, for all partitions.
+    """A topic that a group reads. It is decided once, in the catalog, for all partitions.
 
-    `starts[n]` is where it begins in partition n; a partition born later begins at 0. A seek raises `epoch` and names
-    `targets` (None: that partition stays where it is); it holds when every partition's journal has reached the epoch.
+    `starts[n]` is the first offset in partition n; a partition that is added later starts at 0. A seek raises `epoch`
+    and sets `targets` (None: the partition does not move). The seek is complete when every partition's journal has
+    reached the epoch.
     """
 
     group_id: int

@@ -19,11 +19,11 @@ from lakelog.model.segment import MAX_PATH_LENGTH, Segment
 from lakelog.model.structs import Name, Natural, Positive, Request, Time, Value, check_times
 
 ORPHAN_AGE = timedelta(hours=24)
-"""How long a file was unknown before a sweep removes it, by default."""
+"""The default time for which a file must be unknown before a sweep removes it."""
 MAX_SEGMENTS = 1000
-"""The most segments in one request."""
+"""The largest number of segments in one request."""
 MAX_PATHS = 10_000
-"""The most paths in one request."""
+"""The largest number of paths in one request."""
 
 Offsets = Annotated[Mapping[int, Natural], Meta(max_length=MAX_PARTITIONS)]
 """An offset by partition."""
@@ -150,10 +150,10 @@ class WatermarksRequest(Request, frozen=True, kw_only=True):
 
 
 class TierOptions(Request, frozen=True, kw_only=True):
-    """The size of segments, and the remainder that is worth one.
+    """The size of segments, and the size or age at which a remainder becomes a segment.
 
     Attributes:
-        segment_bytes: The stored bytes of a segment, about. Default: 128 MiB.
+        segment_bytes: The approximate number of stored bytes of a segment. Default: 128 MiB.
         min_bytes: The stored bytes that a remainder needs to become a segment. Default: 32 MiB.
         min_age_ms: The age of its oldest message at which a smaller remainder becomes a segment. Default: an hour.
     """
@@ -199,7 +199,7 @@ class Segments(Value, frozen=True, kw_only=True):
 
 
 class SegmentResults(Value, frozen=True, kw_only=True):
-    """For each segment, in order, whether it is verified, or not registered, now."""
+    """One result for each segment, in order: whether it is now verified, or unregistered."""
 
     results: list[bool]
 
@@ -210,9 +210,9 @@ class RegisterStatus(StrEnum):
     REGISTERED = "registered"
     """The segment is registered now."""
     KNOWN = "known"
-    """The same path and range was registered before: a repeat."""
+    """The call is a repeat: the same path and range was registered before."""
     TAKEN = "taken"
-    """Not registered, for the reason given: the file belongs to no segment."""
+    """The segment was not registered, for the reason given. Its file belongs to no segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,7 @@ class Registrations(Value, frozen=True, kw_only=True):
 
 
 class FindOrphansRequest(Request, frozen=True, kw_only=True):
-    """Files of which the unknown ones are wanted, if they were first seen `min_age_ms` ago."""
+    """A request for the unknown files among these paths, if they were first seen at least `min_age_ms` ago."""
 
     paths: Paths
     min_age_ms: Age = ORPHAN_AGE // timedelta(milliseconds=1)

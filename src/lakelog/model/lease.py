@@ -39,7 +39,7 @@ class Verb(StrEnum):
     RELEASE = "release"
     """Give messages back without counting a failure: the owner shuts down."""
     FAIL = "fail"
-    """A nack without a retry: the message becomes a dead letter at once."""
+    """A nack without a retry: the message becomes a dead letter immediately."""
     DISCARD = "discard"
     EXTEND = "extend"
 
@@ -54,10 +54,10 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
         offsets: The messages. An extend with a token needs none.
         delay_ms: The time until the next delivery after a nack or a release, at most one week. Default for a nack: the
             delay of the group's retry policy; for a release: none.
-        reason: Why, for the dead letter; at most 4096 bytes are kept.
+        reason: The reason, for the dead letter; at most 4096 bytes are kept.
         traceback: The traceback of a failure; at most 8 KiB are kept.
         lease_ms: The time for which an extend prolongs the lease.
-        alone: Whether an extend says that the suspect of the lease now runs alone in its process.
+        alone: True in an extend if the suspect of the lease now runs alone in its process.
     """
 
     verb: Verb
@@ -88,7 +88,7 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
         return replace(self, offsets=tuple(first if first == last else (first, last) for first, last in runs))
 
     def check_offsets(self) -> None:
-        """Raise `InvalidRequest` if it is not known which messages are meant."""
+        """Raise `InvalidRequest` if the answer does not say which messages it is about."""
         if not self.offsets and (self.verb is not Verb.EXTEND or self.token is None):
             raise InvalidRequest("Every answer needs `offsets`, except an extend with a `token`.")
 
@@ -145,7 +145,7 @@ class Answered(Value, frozen=True, kw_only=True):
         expires_ms: After an extend, when the lease ends, in milliseconds since 1970.
         dead: The offsets that the answer made dead letters.
         retry_in_ms: After a nack, the time until the next delivery of the first of its messages.
-        max_attempts: After a nack, the failures after which the group's retry policy gives a message up.
+        max_attempts: After a nack, the number of failures after which the group's retry policy ends a message.
     """
 
     expires_ms: int | None = None
@@ -155,7 +155,7 @@ class Answered(Value, frozen=True, kw_only=True):
 
 
 def kept_reason(text: str) -> str:
-    """Return the part of a reason that is stored: a nack must not fail because of its reason."""
+    """Return a reason in its stored form. A nack must not fail because of its reason."""
     if len(text) <= MAX_REASON_BYTES and text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "").encode()[:MAX_REASON_BYTES].decode(errors="ignore")
@@ -165,7 +165,7 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for first, end in ranges:
         if end <= first:
-            raise InvalidRequest("A pair of offsets is the first and the last, the smaller one first.")
+            raise InvalidRequest("A pair of offsets must be the first and the last offset, the smaller one first.")
         if merged and first <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:

@@ -22,6 +22,6 @@ MAX_OWNER_BYTES = 200
 MAX_JOINED_TOPICS = 100
 """The topics that one member of a group reads at most."""
 MAX_FIELD_LENGTH = 1024
-"""Characters of the name of a key field."""
+"""The largest number of characters in the name of a key field."""
 MAX_DURATION_MS = 100 * 365 * 86_400_000
 """The longest duration in the settings of a topic: 100 years."""

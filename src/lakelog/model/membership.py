@@ -1,4 +1,4 @@
-"""Membership: the partitions that a member of a group is to read."""
+"""Membership: the partitions that a member of a group reads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JoinRequest(NewGroupSettings, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
-    """A sign of life of a member, with the last generation that it received."""
+    """A heartbeat of a member, with the last generation that it received."""
 
     group: Name
     member_id: Identity
@@ -52,7 +52,7 @@ class LeaveRequest(Request, frozen=True, kw_only=True):
 
 
 class Membership(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The partitions that a member is to read in a generation.
+    """The partitions that a member reads in a generation.
 
     Attributes:
         member_id: The id of the member.

@@ -13,7 +13,7 @@ from msgspec import Meta
 from lakelog.model.structs import Name, Natural, Request, Value
 
 ALIVE_SECONDS = 30.0
-"""A run that did not report for this time is lost, and the next one may begin."""
+"""A run without a report for this time is lost, and the next one may begin."""
 MAX_PROGRESS = 32
 MAX_DETAIL = 2000
 MAX_IDENTITY = 200
@@ -48,7 +48,7 @@ class RunState(StrEnum):
 
 
 class RunStart(Request, frozen=True, kw_only=True):
-    """A request to begin a run. `topic` is None where a pipeline is about the whole environment."""
+    """A request to begin a run. `topic` is None if the pipeline is for the whole environment."""
 
     run_id: RunId
     pipeline: Name
@@ -106,7 +106,7 @@ class RunQuery(Request, frozen=True, kw_only=True):
 
     pipeline: Annotated[Name, Meta(description="Only runs of this pipeline.")] | None = None
     topic: Annotated[Name, Meta(description="Only runs of this topic.")] | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_RUNS, description="The most runs to return.")] = DEFAULT_RUNS
+    limit: Annotated[int, Meta(ge=1, le=MAX_RUNS, description="The largest number of runs to return.")] = DEFAULT_RUNS
 
 
 class Runs(Value, frozen=True, kw_only=True):

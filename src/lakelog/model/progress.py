@@ -19,7 +19,7 @@ MAX_GROUP_PAGE = 1000
 
 
 class GroupSummary(GroupInfo, frozen=True, kw_only=True):
-    """A group in a list: its settings, and how far it is.
+    """A group in a list: its settings and its progress.
 
     Attributes:
         status: The status of the group; see `GroupDescription`.
@@ -38,13 +38,17 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
 
 
 class GroupQuery(Request, frozen=True, kw_only=True):
-    """Which groups to list."""
+    """A request for groups, by name."""
 
     after: (
-        Annotated[Name, Meta(description="Only groups whose names come after this one: the `next` of the page before.")]
+        Annotated[
+            Name, Meta(description="Only groups whose names come after this one: the `next` of the previous page.")
+        ]
         | None
     ) = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_GROUP_PAGE, description="The most groups to return.")] = MAX_GROUP_PAGE
+    limit: Annotated[int, Meta(ge=1, le=MAX_GROUP_PAGE, description="The largest number of groups to return.")] = (
+        MAX_GROUP_PAGE
+    )
 
 
 class GroupPage(Value, frozen=True, kw_only=True):
@@ -75,7 +79,7 @@ class PauseRequest(Request, frozen=True, kw_only=True):
 
 
 class TopicGroupsRequest(Request, frozen=True, kw_only=True):
-    """A topic: all groups that read it are meant."""
+    """A topic whose groups are all paused or resumed."""
 
     topic: Name
 
@@ -107,7 +111,7 @@ class MemberInfo(Value, frozen=True, kw_only=True):
 
 
 class LeaseInfo(Value, frozen=True, kw_only=True):
-    """An open lease: who holds which messages.
+    """An open lease: its owner and its messages.
 
     Attributes:
         topic: The topic of the messages.
@@ -117,7 +121,7 @@ class LeaseInfo(Value, frozen=True, kw_only=True):
         offsets: Runs of offsets as (first, last) pairs, both included.
         granted_at: When the lease began.
         expires_at: When the lease ends, unless it is extended.
-        suspect: Whether the last owner of the message died with it.
+        suspect: True if the last lease of the message expired.
     """
 
     topic: str
@@ -138,18 +142,18 @@ class LeaseList(Value, frozen=True, kw_only=True):
 
 
 class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a group is in one partition, and why unfinished messages wait, if they do.
+    """The progress of a group in one partition, and why unfinished messages wait, if they do.
 
     Attributes:
         topic: The name of the topic.
         partition: The number of the partition.
         committed: All messages below this offset are finished. It is below the log start if retention removed messages
             that the group has not read.
-        frontier: The offset of the first message that the group has not looked at.
+        frontier: The offset of the first message that the group has not considered yet.
         log_start: The offset of the first message that can be read.
         high_watermark: The offset that the next message will get.
         epoch: The position epoch, which rises with each seek.
-        lag: How many messages are not finished: not looked at, skipped, leased or waiting.
+        lag: How many messages are not finished: not considered yet, skipped, leased or waiting.
         leased: How many messages are leased.
         waiting: How many messages wait for a retry.
         skipped: How many messages wait behind another message with the same key.
@@ -192,7 +196,7 @@ class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GroupLag(Value, frozen=True, kw_only=True):
-    """How many messages a group has not finished, in all and by partition."""
+    """The number of messages that a group has not finished, in total and by partition."""
 
     group_id: str
     lag: int
@@ -200,7 +204,7 @@ class GroupLag(Value, frozen=True, kw_only=True):
 
 
 class GroupDescription(GroupInfo, frozen=True, kw_only=True):
-    """All that is known of a group: members, progress, leases, and why unfinished messages wait.
+    """The full description of a group: members, progress, leases, and why unfinished messages wait.
 
     Attributes:
         status: The most important status of its partitions: `no-consumer`, `full`, `working`, …, `caught-up`; or
@@ -211,7 +215,7 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
         idle: The ids of members without a partition.
         rebalances: How often the assignment has changed.
         last_rebalance_at: When the assignment last changed; None if it never did.
-        rebalancing_ms: How long, in all, partitions waited for their next member.
+        rebalancing_ms: The total time that partitions waited for their next member.
         progress: The progress in each partition.
         dead_letters: How many dead letters there are now, without those redriven or discarded.
     """
@@ -247,7 +251,7 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
         return tuple(f"{show_partitions(some)}: {reason}" for reason, some in places.items())
 
     def __str__(self) -> str:
-        """Return a summary for people."""
+        """Return a summary for display."""
         leases = sum(len(each.leases) for each in self.progress)
         paused = f", paused: {', '.join(self.paused)}" if self.paused else ""
         lines = [

@@ -25,7 +25,7 @@ class SeekRequest(Request, frozen=True, kw_only=True):
         timestamp: The first message that was appended at this time or later is the next to read.
         message_id: The message that is the next to read in its partition. Other partitions stay.
         partition: The only partition to move. Default: all.
-        dry_run: Whether to return what would be done, and change nothing.
+        dry_run: True to return what would be done, and change nothing.
     """
 
     group: Name
@@ -89,13 +89,13 @@ class Skipped(Value, frozen=True, kw_only=True):
     """The result of a skip, or of a dry run.
 
     Attributes:
-        dry_run: Whether nothing was changed.
+        dry_run: True if this was a dry run, which changes nothing.
         partition: The number of the partition.
         offset: The offset to which the group moves.
         messages: How many messages are skipped: they are counted as `cut`.
         leased: How many messages below the offset are leased, and stay with their owners.
-        unreadable: The first and the last offset of what stops the group: the file of their segment is damaged or
-            missing. None if the next message can be read.
+        unreadable: The first and the last offset of the damage that stops the group: the file of the segment is damaged
+            or missing. None if the next message can be read.
     """
 
     dry_run: bool = False
@@ -155,7 +155,7 @@ class GroupPosition(Value, frozen=True):
 
 
 class PositionsRequest(Request, frozen=True, kw_only=True):
-    """Which positions of a cursor group to return."""
+    """A request for the positions of a cursor group in a topic."""
 
     group: Name
     topic: Annotated[Name, Meta(description="The topic.")]

@@ -1,4 +1,4 @@
-"""The base classes of values that travel: requests and replies, the same in the engine, over HTTP and in the client.
+"""The base classes of requests and replies, which are the same in the engine, over HTTP and in the client.
 
 Constraints are part of the types. msgspec checks them while it decodes; `checked` checks a request that was built in
 this process, so that the embedded client enforces the limits that a server enforces.
@@ -41,7 +41,7 @@ class Value(Struct, frozen=True, kw_only=True):
 
 
 def checked(request: Given) -> Given:
-    """Return the request if it keeps the limits of its type; raise `InvalidRequest` if not."""
+    """Return the request if it is within the limits of its type; otherwise raise `InvalidRequest`."""
     try:
         return msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except (msgspec.MsgspecError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Topics: their settings, and the record of one in the catalog. `topic_info` has what callers send and receive."""
+"""Topics: their settings, and their record in the catalog. `topic_info` has the requests and replies about topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = timedelta(milliseconds=MAX_DURATION_MS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Which messages of a topic are kept. Without any limit, all are.
+    """The retention of a topic. Without limits, all messages are kept.
 
     Args:
         max_age: Messages older than this are removed; at least a millisecond.
@@ -50,19 +50,19 @@ class TopicSettings:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
-    """Whether the topic is paused for all groups, also for those that begin to read it later."""
+    """True if the topic is paused for all groups, including those that start to read it later."""
 
     def __post_init__(self) -> None:
         if self.key_field is not None:
             _check_storable("key_field", check_text("key_field", self.key_field))
         tags = [len(tag) for tag in check_tags(self.tags)]
         if len(tags) > MAX_TAGS or any(not 0 < length <= 120 for length in tags):
-            raise InvalidRequest(f"A topic has at most {MAX_TAGS} tags of 1 to 120 characters.")
+            raise InvalidRequest(f"A topic must have at most {MAX_TAGS} tags of 1 to 120 characters.")
         _check_storable("tags", *self.tags)
         check_texts("metadata", self.metadata)
         _check_storable("metadata", *self.metadata, *self.metadata.values(), longest=MAX_METADATA_BYTES)
         if sum(len(name) + len(text) for name, text in self.metadata.items()) > MAX_METADATA_BYTES:
-            raise InvalidRequest(f"A topic's metadata is at most {MAX_METADATA_BYTES} bytes.")
+            raise InvalidRequest(f"A topic's metadata must be at most {MAX_METADATA_BYTES} bytes.")
         check_memory(self.idempotency_memory)
 
 
@@ -107,7 +107,7 @@ class Topic:
         return found
 
     def slot_cell(self, key_hash: bytes) -> int:
-        """Return the home cell of an idempotency key. It never moves, also when partitions are added."""
+        """Return the home cell of an idempotency key. It never changes, even if partitions are added."""
         slot = int.from_bytes(key_hash[:2], "big") % IDEMPOTENCY_SLOTS
         return self.slot_cells[slot % len(self.slot_cells)]
 
@@ -120,12 +120,12 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_memory(duration: timedelta) -> timedelta:
-    """Return the duration if a topic may remember idempotency keys for it."""
+    """Return the duration if it is valid as the idempotency memory of a topic."""
     return check_duration("idempotency_memory", duration, timedelta(minutes=1), _LONGEST)
 
 
 def check_partitions(count: int) -> int:
-    """Return the count if a topic may have that many partitions."""
+    """Return the count if it is a valid number of partitions."""
     return check_whole("partitions", count, 1, MAX_PARTITIONS)
 
 

@@ -15,7 +15,7 @@ from lakelog.model.structs import Name, Positive, Request, Value
 from lakelog.model.topic import IDEMPOTENCY_MEMORY, Retention, TopicSettings
 
 MAX_TOPICS = 1000
-"""The most topics in one reply."""
+"""The largest number of topics in one reply."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 PartitionCount = Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]
@@ -81,7 +81,7 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
 
 
 class AlterTopicRequest(Request, frozen=True, kw_only=True):
-    """A request to change settings of a topic. Settings that it leaves out stay as they are."""
+    """A request to change settings of a topic. Omitted settings do not change."""
 
     topic: Name
     partitions: PartitionCount | UnsetType = UNSET
@@ -108,7 +108,7 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
 
 
 class TopicRequest(Request, frozen=True, kw_only=True):
-    """A request about a topic that needs its name only."""
+    """A request that needs only the name of a topic."""
 
     topic: Name
 
@@ -119,7 +119,7 @@ class TopicQuery(Request, frozen=True, kw_only=True):
     after: Annotated[Name, Meta(description="Only topics after this name: the `next` of the previous page.")] | None = (
         None
     )
-    limit: Annotated[int, Meta(ge=1, le=MAX_TOPICS, description="The most topics to return.")] = MAX_TOPICS
+    limit: Annotated[int, Meta(ge=1, le=MAX_TOPICS, description="The largest number of topics to return.")] = MAX_TOPICS
 
 
 class PartitionInfo(Value, frozen=True, kw_only=True):
@@ -147,12 +147,12 @@ class TopicInfo(Value, frozen=True, kw_only=True):
         name: The name of the topic.
         incarnation: A number that a topic recreated under the same name does not share. Message ids begin with it.
         partitions: The number of partitions.
-        epoch: Counts changes of the number of partitions.
+        epoch: The number of times that partitions were added.
         retention: Which messages are kept.
         key_field: The field of JSON values that is the key of a message without one, or None.
         idempotency_memory: How long idempotency keys are remembered.
-        tags: Texts for people.
-        metadata: Text by name, for people.
+        tags: Texts for display.
+        metadata: Text by name, for display.
         created_at: When the topic was created, in UTC.
         partition_list: The ends of each partition. Empty in lists of topics.
         now: The database's time at the description, in UTC. None in lists of topics.

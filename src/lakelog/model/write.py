@@ -36,7 +36,7 @@ class StageOptions(Request, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePiece:
-    """An encoded batch for one partition. Its number is its place among those of its attempt and partition."""
+    """An encoded batch for one partition. Its number is its position among the batches of its attempt and partition."""
 
     partition: int
     number: int
@@ -65,7 +65,7 @@ class Written(Value, frozen=True, kw_only=True):
 
     Attributes:
         count: How many messages the write has in the log.
-        won: Whether they are the messages of the attempts that were named.
+        won: True if the messages are those of the attempts that the call named.
     """
 
     count: int
@@ -78,7 +78,7 @@ def check_write_id(text: str) -> str:
 
 def check_attempts(attempts: Sequence[str]) -> None:
     if len(attempts) > MAX_ATTEMPTS:
-        raise InvalidRequest(f"A write has at most {MAX_ATTEMPTS} attempts that count, not {len(attempts)}.")
+        raise InvalidRequest(f"A write can have at most {MAX_ATTEMPTS} attempts that count, not {len(attempts)}.")
     if len(set(attempts)) != len(attempts):
         raise InvalidRequest("An attempt is named twice.")
     for attempt in attempts:
@@ -86,12 +86,12 @@ def check_attempts(attempts: Sequence[str]) -> None:
 
 
 def attempts_hash(attempts: Iterable[str]) -> bytes:
-    """A digest that identifies a choice of attempts."""
+    """Return a digest that identifies a choice of attempts."""
     return sha256("\n".join(attempts).encode()).digest()
 
 
 def writer_of(write_id: str) -> tuple[str, int]:
-    """A write id such as `query/17` as its writer and number; any other is a writer of its own."""
+    """Return the writer and the number of a write id such as `query/17`; for any other id, the id and 0."""
     writer, _, number = write_id.rpartition("/")
     if writer and number.isascii() and number.isdigit() and len(number) <= 18:
         return writer, int(number)
@@ -100,5 +100,5 @@ def writer_of(write_id: str) -> tuple[str, int]:
 
 def _checked(what: str, text: str, limit: int) -> str:
     if not text.isprintable() or not 1 <= len(text.encode(errors="surrogatepass")) <= limit:
-        raise InvalidRequest(f"A {what} is 1 to {limit} bytes of printable text.")
+        raise InvalidRequest(f"A {what} must be 1 to {limit} bytes of printable text.")
     return text

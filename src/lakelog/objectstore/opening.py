@@ -51,10 +51,10 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> ObjectStor
 
 
 def check_shared(url: str) -> None:
-    """Raise `ConfigurationError` if processes cannot share the object store. Sends no request to the store.
+    """Raise `ConfigurationError` if processes cannot share the object store. No request is sent to the store.
 
-    Checks the form of the URL, the name of a bucket, the folder of `file://` and whether obstore is installed. It does
-    not create the folder.
+    The function checks the form of the URL, the name of a bucket, the folder of `file://` and whether obstore is
+    installed. It does not create the folder.
     """
     scheme, place = _parsed(url)
     if scheme == "memory":

@@ -94,7 +94,7 @@ class _FixedWidthColumn(_Column):
 
 
 class _BinaryColumn(_Column):
-    """Bytes and texts: a length per row, -1 for null, then all bytes."""
+    """Hash bytes and texts: a length per row, -1 for null, then all bytes."""
 
     null_mark = b"\xff" * 4
 
@@ -114,7 +114,7 @@ class _BinaryColumn(_Column):
 
 
 class _MapColumn(_Column):
-    """Headers: a count per row, -1 for null, then all names and all texts."""
+    """Hash headers: a count per row, -1 for null, then all names and all texts."""
 
     null_mark = b"\xff" * 4
 

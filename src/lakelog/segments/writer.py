@@ -30,7 +30,7 @@ CONTENT_KEY = "lakelog.content_hash"
 
 _OFFSET, _APPENDED_AT, _EPOCH = POSITIONS[1:]
 _HEAVY = ("key", "value", "headers")
-_INCOMPLETE = "In a segment each message has its partition, offset, append time and epoch."
+_INCOMPLETE = "Each message of a segment must have its partition, offset, append time and epoch."
 # These columns have few different values. A dictionary does not pay off for keys and values.
 _DICTIONARY = [
     "partition",
@@ -48,7 +48,7 @@ _DICTIONARY = [
 
 
 class SegmentWriter:
-    """`with SegmentWriter(path, 3) as writer: writer.write(batch); sealed = writer.close()`.
+    """Writes one segment: `with SegmentWriter(path, 3) as writer: writer.write(batch); sealed = writer.close()`.
 
     Without `close`, the file has no footer and cannot be read as a segment.
     """
@@ -133,11 +133,12 @@ class SegmentWriter:
             raise self._not_dense()
         if not (group.column("partition").to_numpy() == self._partition).all():
             raise InvalidBatch(
-                f"A segment has one partition. This one has partition {self._partition}.", partition=self._partition
+                f"A segment must have one partition. This one has partition {self._partition}.",
+                partition=self._partition,
             )
 
     def _not_dense(self) -> InvalidBatch:
-        detail = f"Offsets in a segment go on without gaps: {self._next} comes next in partition {self._partition}."
+        detail = f"Offsets in a segment must have no gaps: {self._next} comes next in partition {self._partition}."
         return InvalidBatch(detail, partition=self._partition, offset=self._next)
 
     def _flush(self) -> None:
@@ -175,7 +176,7 @@ class _HashingSink:
             self._file.flush()
 
     def finish(self) -> None:
-        """Discard everything that is written from now on."""
+        """Ignore everything that is written from now on."""
         self.flush()
         self.finished = True
         if self._own:

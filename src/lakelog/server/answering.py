@@ -140,6 +140,6 @@ def _said(shape: Shape, verb: Verb, partition: int) -> LeaseAnswer:
 
 
 def raise_if_alike(results: Sequence[Result]) -> None:
-    """Raise an error of the server or the database if all answers got it."""
+    """Raise the error of the first answer if all answers failed because of the server or the database."""
     if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
         raise first

@@ -39,9 +39,9 @@ class Grant:
     token: str
     """The token's id, for the audit log."""
     name: str = ""
-    """The token's name; empty if the server does not ask for tokens."""
+    """The token's name; empty if the server does not require tokens."""
     over_at: float = float("inf")
-    """Seconds since 1970."""
+    """When the grant expires, in seconds since 1970."""
     token_hash: bytes = field(default=b"", repr=False)
 
 
@@ -81,7 +81,7 @@ class Authenticator:
     ) -> None:
         """Create an authenticator.
 
-        With `everyone`, all callers have all rights in that scope, whatever token they send.
+        With `everyone`, all callers have all rights in that scope, and tokens are ignored.
         """
         self._catalog = catalog
         self._now = now

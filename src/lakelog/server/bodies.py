@@ -33,4 +33,4 @@ def json_response(shape: object, status: int = 200) -> Response:
 def check_identity(name: str, text: str | None, limit: int) -> None:
     """Raise an error for a text that is too long in UTF-8; its type limits only characters."""
     if text is not None and not text.isascii() and len(text.encode()) > limit:
-        raise InvalidRequest(f"`{name}` is at most {limit} bytes.")
+        raise InvalidRequest(f"`{name}` must be at most {limit} bytes.")

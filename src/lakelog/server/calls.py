@@ -97,7 +97,7 @@ class Call:
         self.waited = False
         self.body_read = False
         self.passed_on = False
-        """Whether another server handled the call and wrote the audit log."""
+        """True if another server handled the call and wrote the audit log."""
         self.ended: asyncio.Future[None] | None = None
         """Done when the caller's token is revoked or has expired; only for calls that wait."""
         self.watch: Callable[[], asyncio.Future[None]] | None = None
@@ -109,7 +109,7 @@ class Call:
         self.held += size
 
     def note(self, **changes: str) -> None:
-        """Note what the call changes, for the audit log."""
+        """Record what the call changes, for the audit log."""
         self.changes = {**(self.changes or {}), **changes}
 
     def watch_token(self) -> asyncio.Future[None] | None:

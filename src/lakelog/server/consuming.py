@@ -160,7 +160,7 @@ def _is_repeat(call: Call) -> bool:
     # Other parameters are ignored: later versions of the client may add some.
     text = QueryParams(call.asgi.get("query_string", b"")).get("repeat", "false")
     if text not in ("true", "false"):
-        raise InvalidRequest(f"`repeat` is true or false, not {text[:40]!r}.")
+        raise InvalidRequest(f"`repeat` must be true or false, not {text[:40]!r}.")
     return text == "true"
 
 

@@ -97,7 +97,7 @@ def _converted(query: dict[str, str], rest: type[Struct]) -> Struct:
 
 
 def _note_request(call: Call, audit: Audit, request: Struct) -> None:
-    """Note the fields that were given, except those that the text of the audit line names."""
+    """Record the given fields for the audit log, except those that the text of the line names."""
     named = {name for _, name, _, _ in string.Formatter().parse(audit.text) if name}
     call.parameters = {**call.parameters, **{name: str(getattr(request, name)) for name in sorted(named)}}
     call.note(**given(request, *call.parameters, *audit.hidden, *audit.counted))

@@ -1,4 +1,4 @@
-"""Whether the server is shutting down: set once by SIGTERM, and never unset. It stops nothing itself."""
+"""The shutdown flag of the server: SIGTERM sets it, and nothing unsets it. The module stops nothing itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Drain:
-    """The state of shutting down: responses say `Connection: close`, readiness fails, and long polls end."""
+    """The shutdown flag. While it is set, responses say `Connection: close`, readiness fails, and long polls end."""
 
     def __init__(self) -> None:
         self._begun = asyncio.Event()

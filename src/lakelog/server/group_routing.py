@@ -1,4 +1,4 @@
-"""Soft homes: the server process that serves the calls of a group best, and forwarding to it.
+"""The homes of groups: the server process that serves the calls of a group, and forwarding to it.
 
 Two servers that decide for one partition conflict with each other. Each (group, topic) therefore has a home among the
 live servers, and a server that gets a call for it forwards the call. This only affects speed: a server that cannot
@@ -47,7 +47,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class GroupRouting:
-    """Knows the live servers, announces this one, and forwards calls."""
+    """Keeps the list of live servers, announces this one, and forwards calls."""
 
     def __init__(self, catalog: GroupCatalog, address: str, drain: Drain, metrics: Metrics) -> None:
         self._catalog = catalog

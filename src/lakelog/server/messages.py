@@ -56,10 +56,10 @@ def decode_publish(body: bytes) -> Decoded:
     numbered = None
     if shape.producer is not None or shape.sequence is not None:
         if shape.producer is None or shape.sequence is None:
-            raise InvalidRequest("A producer and a sequence come together: give both or neither.")
+            raise InvalidRequest("Give both `producer` and `sequence`, or neither.")
         numbered = Numbered(producer=bytes.fromhex(shape.producer), sequence=shape.sequence)
     if shape.epoch is not None and shape.epoch > MAX_EPOCH:
-        raise InvalidRequest("There is no such epoch; a topic's description has the one it is at.")
+        raise InvalidRequest("The epoch is not valid. Use the epoch in the topic's description.")
     return messages, numbered, shape.epoch
 
 

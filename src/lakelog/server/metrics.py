@@ -1,4 +1,4 @@
-"""The server's metrics for Prometheus. One registry per app, and no label whose values a caller could choose.
+"""The server's metrics for Prometheus. Each app has one registry, and callers cannot choose the values of any label.
 
 With several workers, prometheus-client adds them up through the files in PROMETHEUS_MULTIPROC_DIR, which the supervisor
 sets, so that any worker can respond for all.
@@ -16,22 +16,22 @@ MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 METRICS: dict[str, str] = {
-    "lakelog_publish_messages_total": "Messages published, repeats not counted.",
-    "lakelog_publish_duplicates_total": "Messages that were repeats, answered with the places of the first.",
-    "lakelog_publish_refused_total": "Messages that were refused, each in an answer that named the reason.",
+    "lakelog_publish_messages_total": "Published messages, without repeats.",
+    "lakelog_publish_duplicates_total": "Repeated messages, answered with the offsets of the first.",
+    "lakelog_publish_refused_total": "Refused messages. The response names the reason of each.",
     "lakelog_publish_bytes_total": "Bytes of the bodies of publish calls.",
     "lakelog_publish_seconds": "Time to answer a publish call.",
     "lakelog_fetch_messages_total": "Messages fetched.",
     "lakelog_fetch_bytes_total": "Bytes of the answers to fetch calls.",
     "lakelog_fetch_seconds": "Time to answer a fetch call that did not have to wait for messages.",
-    "lakelog_leased_messages_total": "Messages leased, each time that they were.",
+    "lakelog_leased_messages_total": "Leased messages, counted once per lease.",
     "lakelog_answers_total": "Answers to leases, by verb and outcome.",
     "lakelog_consume_seconds": "Time to answer a consume call that did not have to wait for messages.",
-    "lakelog_forwarded_calls_total": "Calls passed on to the home of their group, by outcome.",
+    "lakelog_forwarded_calls_total": "Calls forwarded to the home of their group, by outcome.",
     "lakelog_http_requests_total": "Calls answered, by route and status.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
-    "lakelog_memory_limit_bytes": "How much of them is allowed before calls are answered with 429.",
+    "lakelog_memory_limit_bytes": "Memory limit above which calls are answered with 429.",
 }
 
 # Disable the second series for each counter, which holds its creation time.

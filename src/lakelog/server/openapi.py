@@ -24,11 +24,11 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "run_id": {"schema": {"type": "string", "minLength": 8, "maxLength": 200}, "example": "0f5c2f6be1d94f9c"},
 }
 _FETCH_HEADERS = {
-    "Lakelog-Start": "The offset at which the answer begins.",
-    "Lakelog-Next-Offset": "Where to read on.",
+    "Lakelog-Start": "The offset at which the response begins.",
+    "Lakelog-Next-Offset": "The offset at which to continue.",
     "Lakelog-Log-Start": "The lowest offset that can still be read.",
     "Lakelog-High-Watermark": "The offset that the next message will get.",
-    "Lakelog-Incarnation": "Which topic of this name it is: a recreated one has another.",
+    "Lakelog-Incarnation": "The incarnation of the topic; a recreated topic has another.",
 }
 _PROBLEM = {
     "type": "object",
@@ -162,7 +162,10 @@ def _problems(row: Row) -> set[int]:
 def _response(status: int, content: dict[str, Any], headers: dict[str, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {
         "description": HTTPStatus(status).phrase,
-        "headers": {"X-Request-Id": _header("The call's id, in the log too.", "string"), **headers},
+        "headers": {
+            "X-Request-Id": _header("The id of the call, which the server's log also names.", "string"),
+            **headers,
+        },
     }
     if content:
         response["content"] = content

@@ -10,7 +10,7 @@ from lakelog.wire.problems import MEDIA_TYPE, problem_of
 
 _TYPE: Header = (b"content-type", MEDIA_TYPE.encode())
 _CHALLENGE: Header = (b"www-authenticate", b"Bearer")
-_UNEXPECTED = "Something went wrong in the server, and its log says what; give the request id when you ask about it."
+_UNEXPECTED = "The server had an internal error. Its log has the details under the request id."
 
 
 def error_response(error: Exception, request_id: bytes) -> Response:

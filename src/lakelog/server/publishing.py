@@ -116,7 +116,9 @@ def _frames_of(body: bytes) -> list[Frame]:
 
 def _frame(frame: PublishFrame, data: bytes) -> Frame:
     if frame.sequence >= 1 << 62 or frame.epoch > MAX_EPOCH:
-        raise InvalidBatch("A frame's sequence is below 2^62, and its epoch that of the topic's description.")
+        raise InvalidBatch(
+            "The sequence of a frame must be below 2^62, and its epoch must be that of the topic's description."
+        )
     numbered = None
     if frame.producer != NO_PRODUCER:
         numbered = Numbered(producer=frame.producer, sequence=frame.sequence)

@@ -17,7 +17,7 @@ def known_query(call: Call, names: Set[str]) -> QueryParams:
     for name in query:
         if name not in names:
             raise InvalidRequest(
-                f"There is no parameter {name[:40]!r}; there are {', '.join(sorted(names)) or 'none'}."
+                f"Unknown parameter {name[:40]!r}. The parameters are {', '.join(sorted(names)) or 'none'}."
             )
     if len(query.multi_items()) > len(query):
         raise InvalidRequest("A parameter is given twice.")
@@ -29,5 +29,5 @@ def integer(query: QueryParams, name: str, default: int, lowest: int, highest: i
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and lowest <= int(text) <= highest):
-        raise InvalidRequest(f"`{name}` is a whole number from {lowest} to {highest}, not {text[:40]!r}.")
+        raise InvalidRequest(f"`{name}` must be a whole number from {lowest} to {highest}, not {text[:40]!r}.")
     return int(text)

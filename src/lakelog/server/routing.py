@@ -19,7 +19,7 @@ def check_operations(operations: Iterable[Row], handled: Iterable[str]) -> None:
     operations, handled = list(operations), set(handled)
     for operation in operations:
         if operation.rights is None:
-            raise ConfigurationError(f"{operation.method} {operation.path} names no right: say who may call it.")
+            raise ConfigurationError(f"{operation.method} {operation.path} names no right. Say who may call it.")
         if operation.name not in handled:
             raise ConfigurationError(f"{operation.method} {operation.path} has no handler.")
     if extra := handled - {operation.name for operation in operations}:

@@ -20,17 +20,20 @@ class ServerSettings(BaseSettings):
         default_factory=dict, repr=False, description="JSON: names and URLs of the databases that hold partitions."
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 for any free port.")
     forward: bool = Field(
-        default=True, description="Pass the calls of a group on to the server process that is its home."
+        default=True, description="Forward the calls of a group to the server process that is its home."
     )
     advertise_host: str | None = Field(
-        default=None, description="Where other servers reach this one; without, `host`, or the machine's own address."
+        default=None,
+        description="The address at which other servers reach this one. Default: `host`, or the machine's own address.",
     )
     workers: int = Field(default=1, ge=1, le=128, description="Processes that share the port.")
-    authenticate: bool = Field(default=True, description="Ask for tokens. Without, only loopback is listened on.")
+    authenticate: bool = Field(
+        default=True, description="Require tokens. Without authentication, the server listens on loopback only."
+    )
     allow_not_durable: bool = Field(
-        default=False, description="Serve although PostgreSQL could lose acknowledged messages. For tests only."
+        default=False, description="Start even if PostgreSQL could lose acknowledged messages; for tests only."
     )
     memory_bytes: int = Field(
         default=256 << 20, ge=16 << 20, description="Memory for bodies, waiting messages and responses, per process."
@@ -45,4 +48,6 @@ class ServerSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The lowest level of log lines."
     )
-    log_format: Literal["json", "console"] = Field(default="json", description="One JSON object a line, or for people.")
+    log_format: Literal["json", "console"] = Field(
+        default="json", description="One JSON object per line, or plain text for people."
+    )

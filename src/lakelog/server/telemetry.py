@@ -1,4 +1,4 @@
-"""A server span for each publish and fetch, in the trace of the caller's `traceparent`.
+"""Creates a server span for each publish and fetch, in the trace of the caller's `traceparent`.
 
 Only the OpenTelemetry API is used: to collect traces, configure a provider before the server starts. Without a
 provider, nothing is recorded.

@@ -30,7 +30,7 @@ PINNED = "pinned"
 SPARK_SINK_OPTIONS = ("checkpointLocation", "queryName")
 """Options of a streaming query that Spark passes to the sink too."""
 STORE = "store."
-"""Prefix of options for the object store, such as `store.endpoint`. Without them, the environment applies (AWS_…)."""
+"""The prefix of options for the object store, such as `store.endpoint`. Their default is the environment (AWS_…)."""
 
 _USES: Mapping[str, Sequence[str]] = {
     "spark.read": READ_OPTIONS,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Catalog(Protocol):
-    """Projects, environments, topics, tokens and the directory. Small, and one per installation."""
+    """Projects, environments, topics, tokens and the directory. An installation has one catalog."""
 
     @property
     def groups(self) -> GroupCatalog:
@@ -68,7 +68,10 @@ class Catalog(Protocol):
         ...
 
     async def topic_delete(self, topic: Topic) -> bool:
-        """Delete the topic, and return whether this call did. The caller closes the partitions' heads afterwards."""
+        """Delete the topic, and return whether this call deleted it.
+
+        The caller closes the partitions' heads afterwards.
+        """
         ...
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:

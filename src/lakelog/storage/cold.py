@@ -20,7 +20,7 @@ MAX_RANGES = 1000
 """Maximum number of ranges of a partition that one call returns. Call again after tiering them."""
 
 Placed = tuple[int, Segment]
-"""A segment and its pid."""
+"""A segment and the id of its partition."""
 
 REASONS = {
     "missing": "The partition does not exist in this cell.",
@@ -52,7 +52,10 @@ class ColdPlanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdPlan:
-    """The head and the verified segments of a partition at one moment, in order. There may be gaps between them."""
+    """The head and the verified segments of a partition at one moment, in order.
+
+    The segments may have gaps between them.
+    """
 
     head: Head
     segments: Sequence[Segment]
@@ -69,7 +72,10 @@ class ColdStore(Protocol):
         ...
 
     async def search_time(self, pid: int, time: datetime) -> tuple[int, Segment | None]:
-        """Return the same offset as `offset_at_time`, and the segment if the exact offset is later in a segment."""
+        """Return the same offset as `offset_at_time`.
+
+        If the exact offset is inside a segment, return that segment too.
+        """
         ...
 
     async def tierable(
@@ -87,7 +93,7 @@ class ColdStore(Protocol):
 
         Within a partition, segments are processed by offset. A segment is registered only if it follows the previous
         one without a gap (the first one must hold the log start), overlaps no other segment, and ends at the end of a
-        hot batch. Repeating a registration returns the status known. After `OutcomeUnknown`, repeat the call.
+        hot batch. Repeating a registration returns the status `known`. After `OutcomeUnknown`, repeat the call.
         """
         ...
 
@@ -123,7 +129,7 @@ class OrphanCatalog(Protocol):
         ...
 
     async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:
-        """Return the paths that were first recorded at least `age` ago. Records nothing."""
+        """Return the paths that were first recorded at least `age` ago. The call records nothing."""
         ...
 
     async def forget(self, paths: Collection[str]) -> None:

@@ -24,7 +24,9 @@ JOURNAL_GRACE_SECONDS = 60.0
 JOURNAL_READ_ROWS = 1000
 """A reader that is further behind than this number of rows gets the newest snapshot and the rows after it."""
 GROUP_MEMORY = timedelta(hours=1)
-"""How long after the delete of a group its rows are searched for: a server that missed the delete may write some."""
+"""How long the rows of a deleted group are searched for, because a server that missed the delete may still write
+some.
+"""
 
 
 def storable(text: str) -> str:
@@ -64,7 +66,10 @@ class GroupCatalog(Protocol):
         ...
 
     async def group_delete(self, group: Group) -> bool:
-        """Delete the group and its topics, and return whether this call did. A group created later has another id."""
+        """Delete the group and its topics, and return whether this call deleted it.
+
+        A group created later has another id.
+        """
         ...
 
     async def group_deleted(self, *, limit: int = 1000) -> list[int]:
@@ -243,9 +248,9 @@ class GroupStore(Protocol):
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         """Write entries in one commit and return one result each, in order; at most one entry per (group, partition).
 
-        Each entry is written whole, with its dead letters, or not at all, independently of the others. Durable when
-        this returns. An entry whose predecessor was trimmed is a conflict. After `OutcomeUnknown`, `journals_read`
-        shows what was written.
+        Each entry is written whole, with its dead letters, or not at all, independently of the others. It is durable
+        when this method returns. An entry whose predecessor was trimmed is a conflict. After `OutcomeUnknown`,
+        `journals_read` shows what was written.
         """
         ...
 
@@ -253,7 +258,7 @@ class GroupStore(Protocol):
         """Delete journal and membership rows that a snapshot older than `JOURNAL_GRACE_SECONDS` replaces.
 
         All rows of deleted partitions and of `dropped_groups` are deleted, with their dead letters. Return the number
-        of rows. Works in many short steps, and does nothing while another process trims.
+        of rows. The method works in many short steps, and does nothing while another process trims.
         """
         ...
 
@@ -264,13 +269,16 @@ class GroupStore(Protocol):
         ...
 
     async def members_write(self, group_id: int, version: int, body: bytes) -> bool:
-        """Write the membership if `version` follows the last one, and return whether it did. Durable on return."""
+        """Write the membership if `version` follows the last one, and return whether it was written.
+
+        It is durable on return.
+        """
         ...
 
     async def heartbeats_write(self, seen: Collection[tuple[int, str]]) -> int:
         """Record that these members, as (group id, member id), were seen now. Return the clock in milliseconds.
 
-        A crash may lose the record.
+        A crash may lose this record.
         """
         ...
 
@@ -317,7 +325,7 @@ class GroupStore(Protocol):
         """Append `append` (all keys are of its partition; message n is for keys[n]) and mark the dead letters.
 
         Everything happens in one transaction. If any dead letter is not in the state dead, nothing changes, and the
-        result is None with a list that says which of them are. Each key occurs once in a call. After
+        result is None with a list that says which of them are dead. Each key occurs once in a call. After
         `OutcomeUnknown`, `dead_find` shows whether it was done.
         """
         ...

@@ -1,7 +1,7 @@
 """Storage protocol of pipeline runs, which are in the catalog.
 
-One run per pipeline and topic is active at a time, which saves work; nothing else depends on it. The contracts are
-the docstrings of the methods; `tests/contract` checks every implementation.
+One run per pipeline and topic is active at a time. This only saves work; correctness does not depend on it. The
+contracts are the docstrings of the methods; `tests/contract` checks every implementation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PipelineCatalog(Protocol):
         """Start a run and return it, or return the active run of the same pipeline and topic.
 
         A run that was not seen for `alive_seconds` is lost and does not count as active. Repeating the call with the
-        same id returns the same run. Deletes old runs.
+        same id returns the same run. The call also deletes old runs.
         """
         ...
 
@@ -34,7 +34,7 @@ class PipelineCatalog(Protocol):
     async def run_end(
         self, scope: Scope, run_id: str, state: RunState, progress: Mapping[str, int], detail: str
     ) -> PipelineRun | None:
-        """End the run, unless an earlier call did, and return it. None if the run does not exist."""
+        """End the run, unless it has ended, and return it. Return None if the run does not exist."""
         ...
 
     async def run_list(

@@ -16,7 +16,7 @@ from typing import Protocol
 from lakelog.storage.store import Payload
 
 MARK_MEMORY = timedelta(hours=24)
-"""How long a partition remembers that a write is in its log. Longer than any staging call may take."""
+"""How long a partition remembers that a write is in its log; longer than any staging call may take."""
 DECISION_MEMORY = timedelta(days=30)
 """How long a finished decision is kept."""
 
@@ -89,11 +89,11 @@ class StagedWrite:
 
 class PromoteStatus(IntEnum):
     DONE = 0
-    """The partition's share is in its log, by this call or an earlier one, or nothing was staged."""
+    """The messages of the write are in the partition's log, by this call or an earlier one, or none were staged."""
     MISSING = 1
     """The partition has no head here; nothing was changed."""
     SEALED = 2
-    """Nothing was changed."""
+    """The partition is sealed; nothing was changed."""
     DELETED = 3
     """The partition is deleted; its staged batches are removed."""
 
@@ -136,7 +136,7 @@ class StagingStore(Protocol):
         ...
 
     async def staged_writes(self, older_than: timedelta, *, limit: int = 1000) -> list[StagedWrite]:
-        """Return writes that were not staged to for `older_than`, the oldest first."""
+        """Return writes to which nothing was staged for `older_than`, the oldest first."""
         ...
 
     async def promoted_trim(self, memory: timedelta = MARK_MEMORY) -> int:

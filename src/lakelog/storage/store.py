@@ -30,7 +30,7 @@ PRODUCER_MEMORY = timedelta(hours=24)
 PRODUCER_BATCHES = 5
 """Number of a producer's last batches per partition whose repeats are answered with the first offsets."""
 TIER_GRACE = timedelta(seconds=60)
-"""How long hot batches are kept after a segment with them was verified, so that current readers can finish."""
+"""How long hot batches are kept after their segment was verified, so that current readers can finish."""
 
 DELETED_MEMORY = timedelta(hours=1)
 """How long heads of deleted partitions are kept, so that calls that were delayed are refused as closed."""
@@ -58,7 +58,7 @@ class Head:
     epoch: int
     appended_at: datetime
     total_bytes: int
-    """Bytes of payload ever appended. Minus a batch's `bytes_end`, it is the size of everything after that batch."""
+    """The number of payload bytes ever appended. The size of everything after a batch is this minus its `bytes_end`."""
 
     def out_of_range(self, offset: int) -> OffsetOutOfRange | None:
         """Return the error for an offset that cannot be read, or None."""
@@ -222,7 +222,7 @@ class Trimmed:
 
 
 class PartitionStore(Protocol):
-    """Everything in one cell that is keyed by a partition.
+    """Everything that one cell stores per partition.
 
     Methods take many items at once. No method is atomic across partitions.
     """
@@ -251,11 +251,14 @@ class PartitionStore(Protocol):
         ...
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
-        """Seal or delete heads. Deleting raises the log start to the next offset. Safe to repeat; never reopens."""
+        """Seal or delete heads.
+
+        Deleting raises the log start to the next offset. It is safe to repeat, and never reopens a head.
+        """
         ...
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
-        """Raise the epoch, so that appends with a lower epoch are refused. Safe to repeat."""
+        """Raise the epoch, so that appends with a lower epoch are refused. It is safe to repeat."""
         ...
 
     async def log_start_raise(self, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -365,12 +368,15 @@ class PartitionStore(Protocol):
     async def announce(self, pids: Collection[int]) -> None:
         """Notify other processes that these partitions grew. A negative number, -group_id, means a changed group.
 
-        A notification may be lost: it only shortens waiting.
+        A notification may be lost, because it only shortens waiting.
         """
         ...
 
     def announcements(self) -> AsyncIterator[set[int]]:
-        """Yield the partitions that other processes announced. An empty set follows a reconnect: any may have grown."""
+        """Yield the partitions that other processes announced.
+
+        An empty set follows a reconnect: any partition may have grown.
+        """
         ...
 
     @property

@@ -1,6 +1,7 @@
 """The JSON bodies of consume and of the answers to leases, as structs that are checked while they are decoded.
 
-As in `shapes`: durations are `_ms` integers, times RFC 3339 with an offset, an unknown field of a body is refused.
+The conventions are those of `shapes`: durations are `_ms` integers, times are RFC 3339 with an offset, and an unknown
+field of a body is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class PushRequest(NewGroupSettings, frozen=True, kw_only=True):
 
 
 class LeasedShape(FetchedShape, frozen=True, kw_only=True, omit_defaults=True):
-    """One leased message: as a fetch shows it, and how often it was delivered (this time included) and failed."""
+    """One leased message, with the fields of a fetch and the number of deliveries (including this one) and failures."""
 
     delivery: int
     failures: int
@@ -92,7 +93,9 @@ _OK = AnswerResult(ok=True)
 
 
 class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """No lease when there was nothing in time. `generation` is answered to a call that named a member.
+    """The reply to a consume.
+
+    It has no lease if no message arrived in time. `generation` is set if the call named a member.
 
     `answered` has the outcome of each of the call's `answers`, in order. `error` is the problem because of which a call
     with answers got no lease.
@@ -116,7 +119,7 @@ class PushedShape(LeasedShape, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ack(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/ack. `partition` may be left out where the topic has one; `offset` or `offsets` is needed."""
+    """The body of POST /v1/ack. `partition` is optional if the topic has one; `offset` or `offsets` is required."""
 
     topic: Name
     group: Name
@@ -129,7 +132,7 @@ class Ack(BodyShape, frozen=True, kw_only=True):
 
 
 class AckCumulative(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/ack-cumulative: all of the lease up to and including the offset."""
+    """The body of POST /v1/ack-cumulative, which acks the messages of a lease up to and including the offset."""
 
     topic: Name
     group: Name
@@ -141,9 +144,11 @@ class AckCumulative(BodyShape, frozen=True, kw_only=True):
 
 
 class Nack(Ack, frozen=True, kw_only=True):
-    """POST /v1/nack. `counted` is a failure, `uncounted` gives back, `fatal` goes straight to the dead letters.
+    """The body of POST /v1/nack.
 
-    A dead letter keeps the `traceback`, up to 8 KiB: of a longer one the beginning and the end.
+    A `counted` nack is a failure, `uncounted` is a release, and `fatal` makes a dead letter.
+
+    A dead letter keeps up to 8 KiB of the `traceback`; a longer one loses its middle.
     """
 
     delay_ms: DelayMs | None = None
@@ -153,13 +158,16 @@ class Nack(Ack, frozen=True, kw_only=True):
 
 
 class Discard(Ack, frozen=True, kw_only=True):
-    """POST /v1/discard"""
+    """The body of POST /v1/discard."""
 
     reason: Text = ""
 
 
 class Extend(Ack, frozen=True, kw_only=True):
-    """POST /v1/extend: the whole lease, named by its token or by an offset. `alone`: its suspect now runs alone."""
+    """The body of POST /v1/extend.
+
+    It names the lease by token or offset. `alone` means that its suspect now runs alone.
+    """
 
     lease_ms: LeaseMs = DEFAULT_LEASE_MS
     alone: bool = False

@@ -1,4 +1,4 @@
-"""Leases in one HTTP body: a head in JSON that describes them, and the stored payloads, not decoded in between.
+"""Leases in one HTTP body: a head in JSON that describes them, and the stored payloads, which are not decoded.
 
 The body is a fixed start (magic and the head's length), the head, and a payload for each piece, in the head's order;
 the head and each payload begin at a multiple of 8. `lakelog.batches` defines the content of a payload.
@@ -27,21 +27,24 @@ _ALIGN = 8
 class PieceHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Messages of one stored batch. `size` is the length of its payload.
 
-    A whole payload has all `count` rows of the batch, and offset n is row n - base. One that is not whole has a row for
-    each of the offsets, in their order, and no others.
+    A whole payload has all `count` rows of the batch, and offset n is row n - base. A payload that is not whole has
+    only a row for each of the offsets, in their order.
     """
 
     base: int
     count: int
     appended_us: int
-    """Microseconds since 1970."""
+    """When the batch was appended, in microseconds since 1970."""
     offsets: list[Range]
     size: int
     whole: bool = True
 
 
 class LeaseHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One lease. A message not in `deliveries` is delivered for the first time, one not in `failures` never failed."""
+    """One lease.
+
+    An offset that is missing in `deliveries` has 1 delivery, and one that is missing in `failures` has none.
+    """
 
     token: int
     partition: int
@@ -49,19 +52,19 @@ class LeaseHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pieces: list[PieceHead]
     suspect: bool = False
     order: list[Range] | None = None
-    """In which order to run the messages, where that is not by offset."""
+    """The order in which to run the messages, if it is not by offset."""
     deliveries: dict[int, int] = {}
     failures: dict[int, int] = {}
 
     def offsets(self) -> Iterator[int]:
-        """In the order in which to run them."""
+        """Return the offsets in the order in which to run the messages."""
         if self.order is not None:
             return from_ranges(self.order)
         return from_ranges(each for piece in self.pieces for each in piece.offsets)
 
 
 class LeasesHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The leases of a consume. `incarnation` is that of the topic: the first part of a message's id."""
+    """The leases of a consume. `incarnation` is that of the topic, the first part of each message id."""
 
     incarnation: int
     leases: list[LeaseHead]
@@ -77,7 +80,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def write_leases(head: LeasesHead, payloads: Iterable[bytes | memoryview]) -> bytes:
-    """The body. `payloads` are those of all pieces, in the head's order."""
+    """Return the body. `payloads` are those of all pieces, in the head's order."""
     encoded = _encode(head)
     parts: list[bytes | memoryview] = [_START.pack(_MAGIC, len(encoded)), encoded, _padding(len(encoded))]
     for payload in payloads:
@@ -86,7 +89,7 @@ def write_leases(head: LeasesHead, payloads: Iterable[bytes | memoryview]) -> by
 
 
 def read_leases(body: bytes | memoryview) -> tuple[LeasesHead, list[memoryview]]:
-    """The head, and the payloads of all its pieces, in its order."""
+    """Return the head, and the payloads of all its pieces in the head's order."""
     view = memoryview(body)
     if len(view) < _START.size:
         raise InvalidBatch("The body ends inside its start.")

@@ -1,4 +1,4 @@
-"""Problems (RFC 9457): how an error looks over HTTP, and which class a client raises for it."""
+"""Problems (RFC 9457): the form of an error over HTTP, and the class that a client raises for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DATABASE_DETAILS: dict[type[LakelogError], str] = {
 
 
 def problem_of(error: LakelogError) -> dict[str, Any]:
-    """Return the problem that tells a caller about `error`; the subject's fields stand beside the fixed ones.
+    """Return the problem document of `error`, with the fixed fields and those of the error's subject.
 
     An error about the server's database does not say where the database is.
     """
@@ -64,7 +64,7 @@ def problem_of(error: LakelogError) -> dict[str, Any]:
 
 
 def error_of(problem: dict[str, Any]) -> LakelogError:
-    """The error that `problem` tells about; an unknown code gives the base class."""
+    """Return the error of a problem document; the base class for an unknown code."""
     kind = _CLASSES.get(str(problem.get("code")), LakelogError)
     subject = {
         name: value

@@ -1,6 +1,6 @@
 """The JSON bodies of the API, as structs that are checked while they are decoded.
 
-Durations are `_ms` integers, times RFC 3339 with an offset. A value is JSON or text (`value`), or
+Durations are `_ms` integers, and times are RFC 3339 with an offset. A value is JSON or text (`value`), or
 bytes (`value_base64`).
 """
 
@@ -21,7 +21,7 @@ class BodyShape(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
 
 
 class ReplyShape(Struct, frozen=True, kw_only=True):
-    """An answer: clients ignore fields that they do not know."""
+    """A reply. Clients ignore fields that they do not know."""
 
 
 class MessageShape(BodyShape, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class MessageShape(BodyShape, frozen=True, kw_only=True):
 
 
 class Publish(BodyShape, frozen=True, kw_only=True):
-    """POST /v1/topics/{topic}/messages"""
+    """The body of POST /v1/topics/{topic}/messages."""
 
     messages: Annotated[list[MessageShape], Meta(min_length=1, max_length=limits.MAX_BATCH_MESSAGES)]
     producer: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")] | None = None
@@ -61,7 +61,7 @@ class PublishResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PublishAnswer(ReplyShape, frozen=True, kw_only=True):
-    """200 when all went in, 207 otherwise."""
+    """The reply to a publish. Its status is 200 if all messages were stored, otherwise 207."""
 
     results: list[PublishResult]
 
@@ -81,7 +81,7 @@ class FramesAnswer(ReplyShape, frozen=True, kw_only=True):
 
 
 class ShownShape(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message as JSON shows it. JSON and text come as `value`, anything else as `value_base64`."""
+    """A message in JSON. JSON and text values are in `value`, other bytes in `value_base64`."""
 
     id: str
     offset: int
@@ -104,7 +104,7 @@ class FetchedShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FetchReply(ReplyShape, frozen=True, kw_only=True):
-    """GET /v1/topics/{topic}/partitions/{n}/messages. Ask again from `next_offset`."""
+    """The reply to GET /v1/topics/{topic}/partitions/{n}/messages. Continue at `next_offset`."""
 
     messages: list[FetchedShape]
     next_offset: int
@@ -113,7 +113,7 @@ class FetchReply(ReplyShape, frozen=True, kw_only=True):
 
 
 class Health(ReplyShape, frozen=True, kw_only=True):
-    """GET /healthz and /readyz"""
+    """The reply to GET /healthz and GET /readyz."""
 
     status: str
     durable: bool

@@ -21,6 +21,11 @@ def test_docs_are_drawn_by_sentence_with_their_lines() -> None:
     ]
 
 
+def test_a_bold_lead_in_is_drawn_with_its_sentence() -> None:
+    paragraph = text("paragraph", "**Limits.** A body has 8 MiB. A key has 1 KiB.")
+    assert [one.text for one in draw.candidates([paragraph])] == ["**Limits.** A body has 8 MiB.", "A key has 1 KiB."]
+
+
 def test_messages_are_drawn_only_if_people_read_them() -> None:
     kept = [text("message", "Topic {} does not exist."), text("docstring", "Short.")]
     left = [text("message", "select a from b"), text("message", "two words"), text("heading", "A heading it is")]

@@ -57,6 +57,13 @@ def test_markdown_has_headings_paragraphs_items_and_cells() -> None:
     ]
 
 
+def test_indented_code_has_no_texts() -> None:
+    assert found("a.md", "A diagram:\n\n    a ── b\n     │\n\nThe end.") == [
+        ("paragraph", 1, "A diagram:"),
+        ("paragraph", 6, "The end."),
+    ]
+
+
 def test_python_has_docstrings_comments_and_messages() -> None:
     assert found("a.py", PYTHON) == [
         ("comment", 6, "A comment\nof two lines."),

@@ -47,7 +47,7 @@ async def test_a_call_says_that_it_is_a_repeat(monkeypatch: pytest.MonkeyPatch) 
         refused = await made.call("POST", "/v1/consume", json=ASK, query="repeat=yes")
     assert asked == [False, False, True, True]
     assert len({reply.json["leases"][0]["token"] for reply in replies}) == 1
-    assert refused.status == 422 and "`repeat` is true or false" in refused.json["detail"]
+    assert refused.status == 422 and "`repeat` must be true or false" in refused.json["detail"]
 
 
 class SilentHome:

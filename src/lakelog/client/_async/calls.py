@@ -1,4 +1,4 @@
-"""Repeats calls: with growing pauses, within a limit of time, and only where a repeat is safe."""
+"""Retries calls with growing pauses, within a time limit, and only if a repeat is safe."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Found = TypeVar("Found")
 
 
 class AsyncFinishable(Protocol):
-    """An object that ends with its client, such as a producer."""
+    """An object that is closed with its client, such as a producer."""
 
     async def finish(self, seconds: float) -> None: ...
 
 
 class AsyncCalls:
-    """A transport and its retry policy, until the client is closed."""
+    """Makes the calls of one client: a transport with its retry policy, until the client is closed."""
 
     def __init__(self, transport: AsyncTransport, policy: CallRetryPolicy, place: str = "") -> None:
         self._transport = transport
@@ -46,7 +46,7 @@ class AsyncCalls:
             raise Closed("This client is closed. Call lakelog.connect() again.")
 
     async def close(self, seconds: float) -> None:
-        """Let producers publish what they took, for at most that many seconds, and close the transport."""
+        """Let producers publish their messages for at most that many seconds, then close the transport."""
         deadline = time.monotonic() + seconds
         for producer in list(self.producers):
             await producer.finish(max(0.0, deadline - time.monotonic()))
@@ -54,7 +54,7 @@ class AsyncCalls:
         await self._transport.close()
 
     async def run(self, call: Callable[[float], Awaitable[Found]], *, safe: bool, wait_seconds: float = 0.0) -> Found:
-        """Run `call`, which gets the seconds it may take. `safe`: it may be repeated after an unknown outcome."""
+        """Run `call`, which receives its time limit in seconds. If `safe`, repeat it after an unknown outcome."""
         attempts = Attempts(self.policy, limit_seconds=self.policy.limit_seconds + wait_seconds)
         rule = RetryRule(is_repeatable=safe)
         while True:
@@ -81,8 +81,8 @@ class AsyncCalls:
 
         Args:
             operation: The operation.
-            request: Its request. One that breaks a limit raises `InvalidRequest`, over HTTP and embedded alike.
-            wait_seconds: How long the reply may be delayed by what the request waits for.
+            request: The request. One that breaks a limit raises `InvalidRequest`, over HTTP and embedded.
+            wait_seconds: How long the server may wait before it replies, because the request asks it to.
             is_repeatable: Whether this call may be repeated, if that depends on the request.
         """
         asked = checked(request)
@@ -91,7 +91,7 @@ class AsyncCalls:
         return await self.run(lambda left: transport.call(operation, asked, left), safe=safe, wait_seconds=wait_seconds)
 
     async def pause(self, attempts: Attempts, error: LakelogError) -> bool:
-        """Wait until the next attempt. Return False, at once, if there is no time for one."""
+        """Wait until the next attempt. Return False immediately if no time is left for one."""
         seconds = attempts.pause(error)
         if seconds is None or self._closed:
             self._outage.given_up()
@@ -102,6 +102,6 @@ class AsyncCalls:
         return True
 
     def worked(self, attempts: Attempts) -> None:
-        """Note that a call has its result, for the log: it may have failed before."""
+        """Record that a call succeeded, so that the end of an outage is logged."""
         if attempts.failed:
             self._outage.ended()

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as this client needs it: one request at a time on a connection, connections kept and used again.
+"""A small HTTP/1.1 client: one request at a time on a connection, and connections are reused.
 
-Written by hand because it was measured: httpx takes 1.2 ms of processor time for a small request, h11 and http.client
-170 µs, this about 30 µs. No redirects, no cookies, no proxies; bodies with a length or chunked.
+It is written by hand for speed: a small request takes about 30 µs of CPU time, against 170 µs with h11 or http.client
+and 1.2 ms with httpx. It supports no redirects, cookies or proxies. Bodies have a length or are chunked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A message in a handler's hands, and what the handler may say about it."""
+"""A delivered message, and the answers that a handler can give about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AsyncDelivery(Generic[T_co]):
     """A delivered message and the answers to it, for handlers that take two arguments.
 
     The first answer counts; without one, the end of the handler is the answer. An answer returns when the server has
-    accepted it. `LeaseLost` means that the message may be with another worker: drop the result.
+    accepted it. `LeaseLost` means that another worker may have the message: drop the result.
     """
 
     __slots__ = ("_held",)
@@ -47,7 +47,7 @@ class AsyncDelivery(Generic[T_co]):
         await async_within(self._held.loop, nacked)
 
     async def fail(self, reason: str = "") -> None:
-        """Report a failure that no retry can mend. The message becomes a dead letter at once.
+        """Report a failure that no retry can fix. The message becomes a dead letter immediately.
 
         Args:
             reason: A text for the log and for the dead letter, at most 4096 bytes; more is cut off. Default: empty.

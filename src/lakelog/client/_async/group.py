@@ -1,4 +1,4 @@
-"""A group in the caller's hands: how far it is, and the verbs that change it."""
+"""A group: its progress, and the methods that change it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AsyncGroup:
         return sum(each.lag for each in await self.progress(topic))
 
     async def progress(self, topic: str | None = None) -> list[PartitionProgress]:
-        """Return how far the group is in each partition: committed offset, lag, leases, and counts by outcome.
+        """Return the progress of the group in each partition: committed offset, lag, leases, and counts by outcome.
 
         Args:
             topic: The only topic to return. Default: all topics that the group reads.
@@ -89,7 +89,8 @@ class AsyncGroup:
                 or `lakelog.Fixed(…)`.
             dead_letter: Keep messages that failed too often as dead letters; False discards them.
             assignor: "cooperative-sticky", "sticky", "range" or "round-robin": how partitions are shared.
-            window: Messages of one partition that are leased or wait for a retry at most, from 1 to 10,000.
+            window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to
+                10,000.
         """
         settings = group_settings(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
@@ -144,7 +145,7 @@ class AsyncGroup:
         return await self._calls.call(operations.JOIN, request)
 
     async def heartbeat(self, member_id: str, generation: int) -> Membership:
-        """Keep a member in the group. Return its present partitions.
+        """Keep a member in the group. Return its current partitions.
 
         Args:
             member_id: The id of the member. A member that is no longer in the group raises `UnknownMember`.
@@ -154,7 +155,7 @@ class AsyncGroup:
         return await self._calls.call(operations.HEARTBEAT, request)
 
     async def leave(self, member_id: str) -> None:
-        """Remove a member from the group. Its partitions go to other members at once.
+        """Remove a member from the group. Its partitions go to other members immediately.
 
         Args:
             member_id: The id of the member. Leaving without being a member is not an error.

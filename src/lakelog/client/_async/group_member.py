@@ -1,6 +1,6 @@
 """A member of a group: joins, sends heartbeats, joins again after a timeout, and leaves. For workers and for Spark.
 
-It makes no calls of its own: the functions that it is given decide how often a call is repeated.
+It makes no calls itself: the functions that it receives decide how often a call is repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AsyncGroupMember:
         self._stopped = AsyncStopSignal()
 
     async def join(self) -> None:
-        """Join the group. Raise what the server refuses."""
+        """Join the group. Raise an error if the server refuses."""
         self.membership = await self._join()
 
     async def heartbeat(self) -> None:
@@ -57,7 +57,7 @@ class AsyncGroupMember:
             await self.join()
 
     def advance(self, generation: int | None) -> None:
-        """Note the generation that a reply names, if it is newer."""
+        """Record the generation of a reply, if it is newer."""
         member = self.membership
         if member is not None and generation is not None and generation > member.generation:
             self.membership = msgspec.structs.replace(member, generation=generation)

@@ -1,4 +1,4 @@
-"""The transport over HTTP servers. It tries once; after a failure the next call goes to the next server."""
+"""The transport over HTTP servers. It makes one attempt. After a failure, the next call goes to the next server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AsyncHttpTransport:
         self._leases = AsyncHttpLeases(self)
 
     async def open(self, seconds: float) -> None:
-        """Nothing: connections are made when they are needed."""
+        """Do nothing: connections are opened when they are needed."""
 
     async def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
         rest = operation.without_path(request)
@@ -179,7 +179,9 @@ def _error(server: ServerUrl, answer: HttpResponse) -> LakelogError:
         return ConfigurationError(
             f"{server} returned {answer.status}, but the response is not from Lakelog. Check the URL."
         )
-    return OutcomeUnknown(f"{server} returned {answer.status} without an error from Lakelog. Is a proxy in between?")
+    return OutcomeUnknown(
+        f"{server} returned {answer.status} without an error from Lakelog. Check whether a proxy responded."
+    )
 
 
 def _query_of(fields: msgspec.Struct) -> str:

@@ -1,6 +1,6 @@
-"""A topic as whole ranges of messages: where they are, their ends, and reading them as columns.
+"""Bulk access to a topic: where its messages are, its watermarks, and its messages as columns.
 
-For readers of many messages at once, such as Spark. `topic` reads messages one by one.
+It is for readers of many messages at once, such as Spark. `topic` reads messages one by one.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _EVERYTHING = PlanOptions()
 
 
 class AsyncLake:
-    """Whole ranges of messages, as `log.lake`."""
+    """Bulk access to messages, as `log.lake`."""
 
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
     async def plan(self, topic: str, options: PlanOptions = _EVERYTHING) -> Plan:
-        """Return where the messages of a topic are: one consistent view of each cell.
+        """Return where the messages of a topic are stored, with one consistent view of each cell.
 
         Args:
             topic: The name of the topic.
@@ -64,12 +64,12 @@ class AsyncLake:
     async def watermarks(
         self, topic: str, beyond: Mapping[int, int] | None = None, wait_seconds: float = 0.0
     ) -> Watermarks:
-        """Return log starts and high watermarks as soon as a partition is beyond an offset, or after the time.
+        """Return log starts and high watermarks when a partition grows past an offset, or when the time has passed.
 
         Args:
             topic: The name of the topic.
-            beyond: The offset by partition; 0 where it names none.
-            wait_seconds: How long to wait. Default: 0, which returns at once.
+            beyond: The offset by partition; 0 for partitions that are missing.
+            wait_seconds: How long to wait. Default: 0, which returns immediately.
         """
         past = dict(beyond or {})
         while True:
@@ -92,7 +92,7 @@ class AsyncLake:
 
         Args:
             topic: The name of the topic.
-            segment_bytes: The stored bytes of a segment, about. Default: 128 MiB.
+            segment_bytes: The approximate number of stored bytes of a segment. Default: 128 MiB.
             min_bytes: The stored bytes that a remainder needs to be returned. Default: 32 MiB.
             min_age: The age of its oldest message, in seconds or as a timedelta, at which a smaller remainder is
                 returned. Default: an hour.
@@ -121,14 +121,14 @@ class AsyncLake:
 
         Args:
             topic: The name of the topic.
-            segments: The segments whose files were read again and are what was written.
+            segments: The segments whose files were read back and match what was written.
         """
         requests = [SegmentsRequest(topic=topic, segments=page) for page in _pages(segments)]
         pages = [await self._calls.call(operations.VERIFIED_SEGMENTS, request) for request in requests]
         return [result for page in pages for result in page.results]
 
     async def unregister(self, topic: str, segments: Sequence[Segment]) -> list[bool]:
-        """Unregister segments that are not verified. Return whether each one is not registered any more.
+        """Unregister segments that are not verified. Return whether each one is now unregistered.
 
         Args:
             topic: The name of the topic.
@@ -147,11 +147,11 @@ class AsyncLake:
         return (await self._calls.call(operations.UNVERIFIED_SEGMENTS, UnverifiedRequest(topic=topic))).segments
 
     async def look(self, paths: Sequence[str], min_age: timedelta | float = ORPHAN_AGE) -> list[str]:
-        """Return the files that may be removed: they belong to no segment, now and when they were first looked at.
+        """Return the files that may be removed: those that belong to no segment, now and when first checked.
 
         Args:
-            paths: The files to look at.
-            min_age: How long ago the first look must be, in seconds or as a timedelta. Default: 24 hours.
+            paths: The files to check.
+            min_age: The least time since the first check, in seconds or as a timedelta. Default: 24 hours.
         """
         age = int(check_seconds("min_age", min_age) * 1000)
         found: list[str] = []
@@ -178,11 +178,11 @@ class AsyncLake:
             topic: The name of the topic.
             partition: The partition.
             first: The offset of the first message.
-            end: The offset behind the last message.
+            end: The offset after the last message.
             incarnation: Refuse another topic of the same name. Default: accept any, but only one.
 
         Raises:
-            OffsetOutOfRange: The log does not have all of the messages, any more or yet.
+            OffsetOutOfRange: The log does not have all of the messages, because some were removed or do not exist yet.
             TopicNotFound: The topic was deleted, or recreated.
         """
         from lakelog.client.reading.decoding import batches_of

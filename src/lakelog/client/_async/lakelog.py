@@ -79,7 +79,7 @@ class AsyncLakelog:
         validate: Callable[[Any], bool | str] | None = None,
         on_publish: Callable[[Receipt], object] | None = None,
     ) -> AsyncTopic[Any]:
-        """Return the topic with this name, whether or not it exists yet. The server is not asked.
+        """Return the topic with this name, whether or not it exists yet. This makes no call to the server.
 
         Args:
             name: 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen.
@@ -112,16 +112,16 @@ class AsyncLakelog:
 
     @property
     def lake(self) -> AsyncLake:
-        """Whole ranges of messages, for bulk readers such as Spark."""
+        """Bulk access to messages, for readers such as Spark."""
         return AsyncLake(self._calls)
 
     @property
     def writes(self) -> AsyncWrites:
-        """Many messages that become visible together, for bulk writers such as Spark."""
+        """Writes of many messages that become visible together, for bulk writers such as Spark."""
         return AsyncWrites(self._calls)
 
     def group(self, name: str) -> AsyncGroup:
-        """Return the group with this name, whether or not it exists yet. The server is not asked.
+        """Return the group with this name, whether or not it exists yet. This makes no call to the server.
 
         Args:
             name: 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen.
@@ -131,7 +131,7 @@ class AsyncLakelog:
     async def groups(self) -> list[GroupSummary]:
         """Return all groups of the environment, by name, each with lag, age, members, dead letters and status.
 
-        One call for each 1,000 groups.
+        It makes one call for each 1,000 groups.
         """
         found: list[GroupSummary] = []
         after: str | None = None
@@ -144,7 +144,7 @@ class AsyncLakelog:
 
     @property
     def pipelines(self) -> AsyncPipelines:
-        """Runs of pipelines, such as tiering: which ones run, their progress, and how they ended."""
+        """The runs of pipelines such as tiering, with their progress and outcome."""
         return AsyncPipelines(self._calls)
 
     @property
@@ -160,13 +160,13 @@ class AsyncLakelog:
     async def run(self) -> None:
         """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.
 
-        Then running handlers have 25 seconds to finish, and messages that were not begun go back to the group at once.
-        A second signal ends the process immediately.
+        Running handlers then have 25 seconds to finish, and messages that were not started go back to the group
+        immediately. A second signal ends the process immediately.
 
         Raises:
             InvalidRequest: The client has no subscription, or its workers are already running.
-            LakelogError: A worker cannot go on: its topic does not exist, its token is not allowed to consume, or its
-                settings differ from the group's.
+            LakelogError: A worker cannot continue: its topic does not exist, its token is not allowed to consume, or
+                its settings differ from the group's.
         """
         self._calls.check_open()
         await self._workers.run()
@@ -181,14 +181,14 @@ class AsyncLakelog:
 
         Args:
             timeout: How long running handlers may take to finish, in seconds or as a timedelta. Default: 25 seconds.
-                Then their messages go back to the group, and coroutines are cancelled. With 0, nothing is waited for.
+                Then their messages go back to the group, and coroutines are cancelled. With 0, it does not wait.
         """
         await self._workers.stop(check_seconds("timeout", timeout))
 
     async def close(self) -> None:
-        """Stop the workers, publish what producers hold, and close the connections.
+        """Stop the workers, publish the messages that producers hold, and close the connections.
 
-        Every later call of this client, its topics, groups and producers raises `Closed`. Closing twice is fine.
+        Every later call of this client, its topics, groups and producers raises `Closed`. Closing twice is allowed.
         """
         if not self._closed:
             await self._workers.stop(STOP_SECONDS)

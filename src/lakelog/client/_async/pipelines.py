@@ -19,12 +19,12 @@ class AsyncPipelines:
         self._calls = calls
 
     async def begin(self, pipeline: str, topic: str | None = None, *, host: str | None = None) -> PipelineRun:
-        """Begin a run, and return it. Report at least every few seconds, and end it.
+        """Begin a run, and return it. Call `report` at least every few seconds, and `end` at the end.
 
         Args:
             pipeline: The name of the pipeline.
             topic: The topic that the run is about. Default: the whole environment.
-            host: The machine that runs it, for people. Default: the name of this machine.
+            host: The machine that runs the pipeline, for display. Default: the name of this machine.
 
         Raises:
             PipelineBusy: Another run of the same pipeline and topic has not ended.
@@ -45,7 +45,7 @@ class AsyncPipelines:
             progress: Numbers by name, such as messages and segments.
 
         Raises:
-            PipelineRunOver: The run was taken for lost, and another one may have begun.
+            PipelineRunOver: The run was considered lost, and another one may have begun.
         """
         await self._calls.call(operations.REPORT_RUN, RunReport(run_id=run.run_id, progress=progress))
 
@@ -58,7 +58,7 @@ class AsyncPipelines:
             run: The run.
             progress: Numbers by name, such as messages and segments.
             failed: Whether the run failed. Default: False.
-            detail: A text for people, at most 2000 characters; more is cut off. Default: empty.
+            detail: A text for display, at most 2000 characters; more is cut off. Default: empty.
         """
         end = RunEnd(
             run_id=run.run_id, state="failed" if failed else "done", progress=progress, detail=detail[:MAX_DETAIL]
@@ -73,7 +73,7 @@ class AsyncPipelines:
         Args:
             pipeline: Only runs of this pipeline. Default: all.
             topic: Only runs of this topic. Default: all.
-            limit: The most runs to return, from 1 to 1000. Default: 100.
+            limit: The largest number of runs to return, from 1 to 1000. Default: 100.
         """
         query = RunQuery(pipeline=pipeline, topic=topic, limit=limit)
         return (await self._calls.call(operations.LIST_RUNS, query)).runs

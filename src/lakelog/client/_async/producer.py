@@ -1,7 +1,8 @@
-"""The producer: takes messages one by one, publishes them in batches, and loses none that it took.
+"""The producer accepts messages one by one, and publishes them in batches.
 
 Two stages run in the background: one seals and encodes a batch while the other sends the previous one. A message that
-was taken is published or reported: raised by the next `send`, `flush` or `close`, and passed to `on_error`.
+was accepted is published, or reported as failed: by an exception from the next `send`, `flush` or `close`, and to
+`on_error`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 _AT_EXIT_SECONDS = 10.0
 _ASK = -1
-"""The value of the limit up to which `send` takes messages without a check: it must check."""
+"""The value of the limit below which `send` needs no check: `send` must always check."""
 _LOOP_ENDED = "its event loop ended before the producer was closed"
 
 
@@ -77,10 +78,10 @@ class AsyncProducer(Generic[T]):
         content_type: str | None = None,
         expires: timedelta | datetime | None = None,
     ) -> None:
-        """Take a message, to publish it in the background. Wait while the buffer is full.
+        """Accept a message, to publish it in the background. Wait while the buffer is full.
 
-        Messages of one key keep their order. If this raises, this message was not taken; the error may concern
-        messages taken before.
+        Messages of one key keep their order. If `send` raises, this message was not accepted; the error may concern
+        earlier messages.
 
         Args:
             value: The value, as for `topic.publish`.
@@ -93,7 +94,7 @@ class AsyncProducer(Generic[T]):
 
         Raises:
             InvalidRequest: An argument is not valid.
-            PartlyPublished: Messages taken before were not published. Its `results` has an error for each.
+            PartlyPublished: Messages accepted earlier were not published. Its `results` has an error for each.
             Closed: The producer or its client is closed.
         """
         builder = self._builder
@@ -140,7 +141,7 @@ class AsyncProducer(Generic[T]):
                 self._seal()
 
     async def flush(self, timeout: timedelta | float | None = None) -> None:
-        """Wait until each message taken before is published or has failed.
+        """Wait until each message accepted so far is published or has failed.
 
         Args:
             timeout: How long to wait, in seconds or as a timedelta. Default: no limit. After the time, it raises
@@ -162,7 +163,7 @@ class AsyncProducer(Generic[T]):
             self._raise_failures()
 
     async def close(self) -> None:
-        """Publish what the producer holds, and end it. Raise what `flush` raises."""
+        """Publish the messages that the producer holds, and close it. Raise the same errors as `flush`."""
         self._closing = True
         self._unasked = _ASK
         try:
@@ -171,7 +172,10 @@ class AsyncProducer(Generic[T]):
             await self._end()
 
     async def finish(self, seconds: float) -> None:
-        """Publish what was taken, within that time, and end. The client is being closed, so failures are logged."""
+        """Publish the accepted messages within that time, and close the producer with its client.
+
+        Failures are logged.
+        """
         await self._finish(seconds)
         self._warn("the client was closed before the producer")
         await self._end()
@@ -190,7 +194,7 @@ class AsyncProducer(Generic[T]):
 
     @property
     def buffered(self) -> int:
-        """The number of messages that were taken and are neither published nor reported as failed yet."""
+        """The number of accepted messages that are neither published nor reported as failed yet."""
         return self._sealed_count + len(self._open) - self._settled
 
     def reset_after_fork(self) -> None:
@@ -234,12 +238,12 @@ class AsyncProducer(Generic[T]):
         self._learnt = True
 
     async def _may_take(self, size: int) -> None:
-        """Wait until a message of that size may be taken. Return with the mutex held."""
+        """Wait until the buffer has space for a message of that size. Return with the mutex held."""
         while True:
             self._raise_failures()
             self._state.calls.check_open()
             if self._closing:
-                raise Closed("This producer was closed; make a new one.")
+                raise Closed("This producer is closed. Create a new one.")
             if not self._tasks:
                 processes.before_exit(self)
                 self._state.calls.producers.add(self)

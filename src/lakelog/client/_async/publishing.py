@@ -1,8 +1,8 @@
 """Publishes into one topic so that every repeat is safe: single messages in sessions, batches as numbered parts.
 
-An attempt with an unknown outcome is repeated with the same producer, sequence, partition and bytes until the answer is
-definite or the time is up. Only a message that was certainly not written gets a new partition. The producer does the
-buffering.
+An attempt with an unknown outcome is repeated with the same producer, sequence, partition and bytes until the response
+is definite or the time limit is reached. Only a message that was certainly not written gets a new partition. The
+producer does the buffering.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakelog.client.publishing.columns import PartitionBatch
 
 _FRESH_SECONDS = 30.0
-"""How long a description is used. Refusals report changes that matter at once."""
+"""How long the description of a topic is cached. A refused call reports an important change sooner."""
 
 
 class AsyncTopicState:
@@ -86,7 +86,7 @@ class AsyncTopicState:
 
 
 async def publish_one(state: AsyncTopicState, message: Message) -> Receipt:
-    """Publish one message: by its idempotency key if it has one, else in a session."""
+    """Publish one message, with its idempotency key if it has one, else in a session."""
     if message.idempotency_key is not None:
 
         async def once(left: float) -> Receipt:

@@ -228,7 +228,7 @@ class AsyncTopicReading(Generic[T]):
         limit: int = 1000,
         wait: timedelta | float = 0.0,
     ) -> FetchResult[T]:
-        """Return messages of one partition, in order. To read on, fetch again at `next_offset` of the result.
+        """Return messages of one partition, in order. To continue, fetch again at `next_offset` of the result.
 
         Without `offset`, `time` and `last`, reading begins at the oldest message. Give at most one of them.
 
@@ -237,7 +237,7 @@ class AsyncTopicReading(Generic[T]):
             offset: The offset of the first message, "earliest" or "latest". An offset below the oldest message or
                 above the end raises `OffsetOutOfRange`.
             time: Begin at the first message that was appended at this time or later: a datetime with a time zone.
-            last: Begin that many messages before the end, 0 or more; at the oldest message if there are fewer.
+            last: Begin that many messages before the end, 0 or more; at the oldest message if the partition has fewer.
             limit: Messages to return at most, from 1 to 10,000. Default: 1000. A result is smaller where messages are
                 large: it holds about 16 MiB.
             wait: How long to wait for a message if there is none yet, in seconds or as a timedelta. Default: 0, which
@@ -258,7 +258,7 @@ class AsyncTopicReading(Generic[T]):
         limit: int = MAX_BATCH_MESSAGES,
         wait: timedelta | float = 0.0,
     ) -> pa.Table:
-        """Return messages of one partition as an Arrow table. To read on, fetch again at the last `offset` + 1.
+        """Return messages of one partition as an Arrow table. To continue, fetch again at the last `offset` + 1.
 
         Args:
             partition: The partition, from 0. Default: 0.

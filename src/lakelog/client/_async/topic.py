@@ -1,4 +1,7 @@
-"""The topic of a client: its settings. Publishing, reading and groups are in the modules `topic_*`."""
+"""The topic of a client, and the methods for its settings.
+
+The modules `topic_*` have those for publishing, reading and groups.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,8 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups
             max_count: Messages to keep in each partition, 1 or more. Default: no limit.
             max_bytes: Stored bytes to keep in each partition, 1 or more. Default: no limit.
             idempotency_memory: How long idempotency keys are remembered; at least a minute. Default: 24 hours.
-            tags: At most 64 texts of 1 to 120 characters, for people. Default: none.
-            metadata: Text by name, at most 16 KiB in all, for people. Default: none.
+            tags: At most 64 texts of 1 to 120 characters, for display. Default: none.
+            metadata: Text by name, at most 16 KiB in total, for display. Default: none.
             if_missing: Return the description of a topic that exists already, and leave it unchanged. Default: False,
                 which raises `TopicExists`.
         """
@@ -117,15 +120,15 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups
         """Change settings of the topic. Return its new description. Omitted settings stay unchanged.
 
         Args:
-            partitions: The new number of partitions, not lower than the present one. New messages of a key may then go
+            partitions: The new number of partitions, not lower than the current one. New messages of a key may then go
                 to another partition than older ones.
             key_field: The field of JSON values that is the key of a message without one; None removes the setting.
             max_age: Messages older than this are removed; None removes the limit.
             max_count: Messages to keep in each partition; None removes the limit.
             max_bytes: Stored bytes to keep in each partition; None removes the limit.
             idempotency_memory: How long idempotency keys are remembered; at least a minute.
-            tags: The new tags, in place of all present ones.
-            metadata: The new metadata, in place of all that is present.
+            tags: The new tags, which replace all current ones.
+            metadata: The new metadata, which replaces all current metadata.
         """
         limits = {"max_age": max_age, "max_count": max_count, "max_bytes": max_bytes}
         given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not _KEEP}

@@ -74,7 +74,7 @@ class AsyncTopicPublishing(Generic[T]):
             correlation_id: A text that readers see beside the value, at most 1024 bytes. Default: none.
             content_type: The content type of the stored bytes. Default: `application/json` for JSON, `text/plain` for
                 text, none for bytes. Readers decode the value by it.
-            expires: When the message is of no more use: a timedelta from now, or a datetime with a time zone. After
+            expires: When the message expires: a timedelta from now, or a datetime with a time zone. After
                 that time, groups of workers do not receive it and count it as expired; `fetch`, cursor groups and Spark
                 still read it, with its `expires_at`. Default: never.
 
@@ -281,7 +281,7 @@ class AsyncTopicPublishing(Generic[T]):
 
 
 async def _parts(work: AsyncComputation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
-    """Return the next parts; None at the end, and after rows that cannot be published. Earlier parts are published."""
+    """Return the next parts; None at the end, or after rows that cannot be published. Earlier parts are published."""
     try:
         parts: list[PartitionBatch] | None = await work.result()
         return parts

@@ -1,6 +1,6 @@
 """The interface between the client and its two transports: over HTTP, and into an engine of this process.
 
-A transport tries once. `Unavailable` and `Overloaded` mean that nothing was written; `OutcomeUnknown` means that
+A transport makes one attempt. `Unavailable` and `Overloaded` mean that nothing was written; `OutcomeUnknown` means that
 something may have been. `calls` decides whether to repeat a call.
 """
 
@@ -27,10 +27,10 @@ Number = tuple[bytes, int]
 
 
 class AsyncTransport(Protocol):
-    """`seconds` is how long a call may take; then it fails as if its reply had been lost."""
+    """The operations of a transport. A call that takes longer than `seconds` fails as if its reply had been lost."""
 
     async def open(self, seconds: float) -> None:
-        """Prepare for calls, if anything has to be prepared. Every other call does so by itself."""
+        """Prepare for calls, if that is needed. Every other method does this itself."""
         ...
 
     async def call(self, operation: Operation[Asked, Found], request: Asked, seconds: float) -> Found:
@@ -40,7 +40,7 @@ class AsyncTransport(Protocol):
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None, seconds: float
     ) -> list[Receipt | LakelogError]:
-        """Numbered messages go to one partition, and all of them or none."""
+        """Publish messages. Numbered messages go to one partition, all or none of them."""
         ...
 
     async def publish_frames(

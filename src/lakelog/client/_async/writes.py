@@ -1,4 +1,4 @@
-"""Writes: many messages that become visible by one decision. For large sinks such as Spark's.
+"""Writes: many messages that become visible by one decision, for large sinks such as Spark's.
 
 `lakelog.client.publishing.staging` chooses partitions and encodes; `topic` publishes a few messages.
 """

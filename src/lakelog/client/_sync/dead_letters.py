@@ -41,7 +41,7 @@ _PER_CALL = 1000
 class DeadLetters:
     """The dead letters of a group, made by `topic.dead_letters(group)`. `where` selects some of them.
 
-    Iterating gives all that are selected, with `for`.
+    Iterate over the selected dead letters with `for`.
     """
 
     def __init__(self, calls: Calls, group: str, topic: str | None = None, where: str | None = None) -> None:
@@ -51,7 +51,7 @@ class DeadLetters:
         self._where = where
 
     def where(self, text: str | None = None, *, error: str | None = None, key: str | None = None) -> DeadLetters:
-        """Return the dead letters that match all of the conditions, and those of `where` calls before.
+        """Return the dead letters that match all these conditions and those of earlier `where` calls.
 
         Args:
             text: A filter such as `"failures > 2 and error like '%timeout%'"`.
@@ -106,11 +106,11 @@ class DeadLetters:
         force: bool = False,
         progress: Progress | None = None,
     ) -> Redriven:
-        """Publish the selected dead letters again, for their group alone. Return how many were redriven and refused.
+        """Publish the selected dead letters again, for their group only. Return how many were redriven and refused.
 
         Args:
             dry_run: Return what would be done, looking at the first 10,000, and publish nothing. Default: False.
-            rate: Messages per second at most, above zero. Default: as fast as the server takes them.
+            rate: The largest number of messages per second, above zero. Default: no limit.
             limit: How many to redrive at most, 1 or more. Default: all.
             force: Redrive also messages that were redriven three times before. Default: False, which refuses them.
             progress: A function of the totals so far, called after each call to the server.
@@ -210,7 +210,7 @@ class DeadLetters:
 
         Args:
             partition: The partition of the topic.
-            after: The `next` of the page before; None for the first page.
+            after: The `next` of the previous page; None for the first page.
             limit: How many to return at most, from 1 to 1000. Default: 1000.
         """
         return self._page(replace(self._query(), partition=partition, after=after, limit=limit))
@@ -220,10 +220,10 @@ class DeadLetters:
         return self.redrive()
 
     def discard(self, *message_ids: str) -> int:
-        """Give up dead letters for good. Return how many. They stay listed with `state="discarded"`.
+        """Discard dead letters permanently. Return how many. They stay listed with `state="discarded"`.
 
         Args:
-            message_ids: The ids of dead letters. Without any: all that are selected.
+            message_ids: The ids of dead letters. Default: all that are selected.
         """
         for message_id in message_ids:
             check_text("message_ids", message_id)
@@ -238,10 +238,10 @@ class DeadLetters:
                 return total
 
     def purge(self, *, older_than: timedelta | float) -> int:
-        """Delete dead letters that are redriven or discarded. Return how many. Those in the state dead stay.
+        """Delete dead letters that are redriven or discarded. Return how many. Dead letters in the state "dead" stay.
 
         Args:
-            older_than: How long ago the messages became dead letters at least, in seconds or as a timedelta, 0 or more.
+            older_than: The least time since the messages became dead letters, in seconds or as a timedelta, 0 or more.
 
         Raises:
             InvalidRequest: The dead letters are selected with `where`, which a purge does not take.

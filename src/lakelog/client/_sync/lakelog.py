@@ -80,7 +80,7 @@ class Lakelog:
         validate: Callable[[Any], bool | str] | None = None,
         on_publish: Callable[[Receipt], object] | None = None,
     ) -> Topic[Any]:
-        """Return the topic with this name, whether or not it exists yet. The server is not asked.
+        """Return the topic with this name, whether or not it exists yet. This makes no call to the server.
 
         Args:
             name: 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen.
@@ -113,16 +113,16 @@ class Lakelog:
 
     @property
     def lake(self) -> Lake:
-        """Whole ranges of messages, for bulk readers such as Spark."""
+        """Bulk access to messages, for readers such as Spark."""
         return Lake(self._calls)
 
     @property
     def writes(self) -> Writes:
-        """Many messages that become visible together, for bulk writers such as Spark."""
+        """Writes of many messages that become visible together, for bulk writers such as Spark."""
         return Writes(self._calls)
 
     def group(self, name: str) -> Group:
-        """Return the group with this name, whether or not it exists yet. The server is not asked.
+        """Return the group with this name, whether or not it exists yet. This makes no call to the server.
 
         Args:
             name: 1 to 120 of the characters a-z, 0-9, dot, underscore and hyphen.
@@ -132,7 +132,7 @@ class Lakelog:
     def groups(self) -> list[GroupSummary]:
         """Return all groups of the environment, by name, each with lag, age, members, dead letters and status.
 
-        One call for each 1,000 groups.
+        It makes one call for each 1,000 groups.
         """
         found: list[GroupSummary] = []
         after: str | None = None
@@ -145,7 +145,7 @@ class Lakelog:
 
     @property
     def pipelines(self) -> Pipelines:
-        """Runs of pipelines, such as tiering: which ones run, their progress, and how they ended."""
+        """The runs of pipelines such as tiering, with their progress and outcome."""
         return Pipelines(self._calls)
 
     @property
@@ -161,13 +161,13 @@ class Lakelog:
     def run(self) -> None:
         """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.
 
-        Then running handlers have 25 seconds to finish, and messages that were not begun go back to the group at once.
-        A second signal ends the process immediately.
+        Running handlers then have 25 seconds to finish, and messages that were not started go back to the group
+        immediately. A second signal ends the process immediately.
 
         Raises:
             InvalidRequest: The client has no subscription, or its workers are already running.
-            LakelogError: A worker cannot go on: its topic does not exist, its token is not allowed to consume, or its
-                settings differ from the group's.
+            LakelogError: A worker cannot continue: its topic does not exist, its token is not allowed to consume, or
+                its settings differ from the group's.
         """
         self._calls.check_open()
         self._workers.run()
@@ -182,14 +182,14 @@ class Lakelog:
 
         Args:
             timeout: How long running handlers may take to finish, in seconds or as a timedelta. Default: 25 seconds.
-                Then their messages go back to the group, and coroutines are cancelled. With 0, nothing is waited for.
+                Then their messages go back to the group, and coroutines are cancelled. With 0, it does not wait.
         """
         self._workers.stop(check_seconds("timeout", timeout))
 
     def close(self) -> None:
-        """Stop the workers, publish what producers hold, and close the connections.
+        """Stop the workers, publish the messages that producers hold, and close the connections.
 
-        Every later call of this client, its topics, groups and producers raises `Closed`. Closing twice is fine.
+        Every later call of this client, its topics, groups and producers raises `Closed`. Closing twice is allowed.
         """
         if not self._closed:
             self._workers.stop(STOP_SECONDS)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class TopicGroups(Generic[T]):
-    """A part of `Topic`."""
+    """The group methods of `Topic`."""
 
     _state: TopicState
     _builder: MessageBuilder[T]
@@ -149,13 +149,14 @@ class TopicGroups(Generic[T]):
     ) -> list[Sought]:
         """Move a group in this topic. Return for each partition where the group was and where it continues.
 
-        Messages that are leased are taken back: an answer to them raises `LeaseLost`. Waiting retries are forgotten.
+        Leases are revoked: an answer to their messages raises `LeaseLost`. Waiting retries are forgotten.
         Give one of `to`, `offset` and `message_id`.
 
         Args:
             group: The name of the group. A missing group raises `GroupNotFound`.
             to: "earliest", "latest", or a datetime with a time zone: the first message appended at that time or later.
-            offset: The offset of the next message to read, 0 or more. Positions outside of the log are moved into it.
+            offset: The offset of the next message to read, 0 or more. An offset outside the log is moved to the nearest
+                one inside it.
             message_id: The id of a message, which is the next to read in its partition. Other partitions stay.
             partition: The only partition to move. Default: all partitions of the topic.
             dry_run: Return what would be done, and change nothing. Default: False.
@@ -168,12 +169,12 @@ class TopicGroups(Generic[T]):
         return [*(self._state.calls.call(operations.SEEK, request)).partitions]
 
     def skip(self, group: str, *, partition: int, offset: int, dry_run: bool = False) -> Skipped:
-        """Move a group to an offset of one partition without delivering what lies below. Return what was skipped.
+        """Move a group to an offset of one partition without delivering the messages below it. Return what was skipped.
 
-        This is the way past messages that cannot be read, such as those of a damaged segment: `describe` of the group
+        Use it to get past messages that cannot be read, such as those of a damaged segment. `describe` of the group
         names them. Skipped messages are counted as `cut`, also those that wait for a retry. Leased messages stay with
-        their owners; one that fails is retried. Repeating the call skips nothing more. Raises `OffsetOutOfRange` if
-        the offset is above the end of the partition, or if there is nothing to skip below it.
+        their owners; one that fails is retried. Repeating the call skips nothing more. Raises `OffsetOutOfRange` if the
+        offset is above the end of the partition, or if there is nothing to skip below it.
 
         Args:
             group: The name of the group. A missing group raises `GroupNotFound`. A cursor group raises

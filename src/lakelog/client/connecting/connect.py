@@ -56,7 +56,7 @@ class _ClientArguments:
         if found.notice:
             log.info("%s", found.notice)
         if found.is_http and (self.project, self.environment) != (_DEFAULT, _DEFAULT):
-            raise InvalidRequest("Over HTTP the token says which project and environment are meant; leave them out.")
+            raise InvalidRequest("Over HTTP, the token determines project and environment. Omit both arguments.")
         _check(found)
         return found
 
@@ -147,8 +147,8 @@ def connect(
         project: The project, for `postgresql://` and `memory://`. Default: "default". Over HTTP, the token decides.
         environment: The environment of the project, for `postgresql://` and `memory://`. Default: "default".
         timeout: How long one call may take with all its retries, in seconds or as a timedelta, above zero. Default: 30
-            seconds. Then it raises `Unavailable`, or `OutcomeUnknown` if the call may have changed something. Workers
-            retry without limit.
+            seconds. After the limit, the call raises `Unavailable`, or `OutcomeUnknown` if the call may have changed
+            something. Workers retry without limit.
         allow_not_durable: Accept a PostgreSQL whose settings can lose acknowledged messages, for tests. Default: False,
             which raises `NotDurable`. For `postgresql://` alone.
         cells: URLs of further databases that hold partitions, by name. Default: none. For `postgresql://` alone.
@@ -185,7 +185,7 @@ def connect_async(
     cells: Mapping[str, str] | None = None,
     object_store: str | None = None,
 ) -> AsyncLakelog:
-    """Return a client for asyncio: as `connect`, with coroutines for all calls.
+    """Return a client for asyncio, like `connect`, with coroutines for all calls.
 
     Args:
         url: Where to connect. Several servers are separated by commas; the client uses another one if one does not
@@ -196,8 +196,8 @@ def connect_async(
         project: The project, for `postgresql://` and `memory://`. Default: "default". Over HTTP, the token decides.
         environment: The environment of the project, for `postgresql://` and `memory://`. Default: "default".
         timeout: How long one call may take with all its retries, in seconds or as a timedelta, above zero. Default: 30
-            seconds. Then it raises `Unavailable`, or `OutcomeUnknown` if the call may have changed something. Workers
-            retry without limit.
+            seconds. After the limit, the call raises `Unavailable`, or `OutcomeUnknown` if the call may have changed
+            something. Workers retry without limit.
         allow_not_durable: Accept a PostgreSQL whose settings can lose acknowledged messages, for tests. Default: False,
             which raises `NotDurable`. For `postgresql://` alone.
         cells: URLs of further databases that hold partitions, by name. Default: none. For `postgresql://` alone.
@@ -247,14 +247,15 @@ def _transport(target: Target, host: EngineHost | None) -> Transport:
 def _check(target: Target) -> None:
     if target.is_http:
         if target.token is not None and not (target.token.isascii() and target.token.isprintable()):
-            raise InvalidRequest("The token has characters that no token has; copy it again.")
+            raise InvalidRequest("The token has characters that a token cannot have. Copy it again.")
     elif not target.url.startswith(("postgresql://", "postgres://", "memory://")):
         raise InvalidRequest(
-            f"{target.place!r} is not a URL of Lakelog. It must begin with http://, https://, postgresql:// or memory://."
+            f"{target.place!r} is not a URL of Lakelog. It must begin with http://, https://, "
+            f"postgresql:// or memory://."
         )
 
 
 def policy_of(timeout: timedelta | float) -> CallRetryPolicy:
-    """Return how patient a client with that timeout is."""
+    """Return the retry policy of a client with that timeout."""
     seconds = check_positive_seconds("timeout", timeout)
     return CallRetryPolicy(limit_seconds=seconds, try_seconds=min(10.0, seconds))

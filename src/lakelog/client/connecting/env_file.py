@@ -32,7 +32,7 @@ class EnvFile:
 
 
 class _UnusableFile(Exception):
-    """The file exists, but must not be used. The text says why."""
+    """The error for a file that exists but must not be used. Its text says why."""
 
 
 def find_env_file() -> EnvFile | None:

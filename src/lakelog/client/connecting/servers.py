@@ -49,7 +49,7 @@ _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 def cannot_connect(address: SocketAddress, exc: OSError) -> LakelogError:
-    """Return the error for a connection that was not made: nothing was sent."""
+    """Return the error for a connection that could not be opened. Nothing was sent."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return ConfigurationError(f"The certificate of {address} is not trusted: {exc.verify_message}.")
     if isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
@@ -59,7 +59,7 @@ def cannot_connect(address: SocketAddress, exc: OSError) -> LakelogError:
 
 
 def no_answer(address: SocketAddress, exc: BaseException, seconds: float) -> OutcomeUnknown:
-    """Return the error for a request that was sent, or partly, and whose answer did not arrive."""
+    """Return the error for a request that was sent, in whole or in part, and got no response."""
     if isinstance(exc, TimeoutError):
         return OutcomeUnknown(f"The server at {address} did not answer within {seconds:.1f} s.")
     if isinstance(exc, ValueError):

@@ -1,6 +1,6 @@
 """Finds the server of a client: its URL and its token, from arguments, the environment or the file of `lakelog dev`.
 
-Each is taken from the first of these places that has it. Nothing here contacts a server.
+URL and token each come from the first of these places that has it. This module does not contact a server.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Target:
         return f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}"
 
     def explain(self, error: LakelogError) -> LakelogError:
-        """Return the error; if the URL or the token may be wrong, with a sentence about where it was found."""
+        """Return the error. If the URL or the token may be wrong, the error says where it was found."""
         detail = error.detail
         if isinstance(error, NotAuthenticated) and not self.token:
             detail = f"The server at {self.place} requires a token. Pass one, or set {TOKEN}."
@@ -67,7 +67,7 @@ def find_target(
     default_url: str | None = None,
     names: tuple[str, str] = ("", ""),
 ) -> Target:
-    """Return the server that the arguments, the environment or the file name. `names` are those of the options.
+    """Return the server that the arguments, the environment or the file define. `names` are the names of the options.
 
     An empty `token` means no token. A token from the file is used for the URL in the same file only.
     """

@@ -1,6 +1,6 @@
-"""An engine in this process, for clients without a server: over memory, or straight over PostgreSQL.
+"""An engine in this process, for clients without a server: over memory, or directly over PostgreSQL.
 
-It has the database's rights, not a token's. `portal` decides which thread it runs in.
+The rights are those of the database role, not of a token. `portal` decides in which thread the engine runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class EmbeddedSettings:
     allow_not_durable: bool = False
     object_store: str | None = None
     agents: bool = True
-    """Whether maintenance runs here; a process beside a worker leaves it to the worker."""
+    """True to run maintenance in this engine. The keeper process of a worker leaves it to the worker."""
 
     @property
     def is_in_memory(self) -> bool:

@@ -56,7 +56,7 @@ class AsyncPortal:
     async def run(
         self, verb: Callable[..., Coroutine[Any, Any, R]], seconds: float, *args: Any, writes: bool = True
     ) -> R:
-        """Return what the verb returns within this time. `writes` says which error a timeout is."""
+        """Run the verb within this time, and return its result. `writes` tells which error to raise after a timeout."""
         self.host.check()
         try:
             async with asyncio.timeout(seconds):
@@ -82,7 +82,7 @@ class Portal:
         self.host = host
 
     def run(self, verb: Callable[..., Coroutine[Any, Any, R]], seconds: float, *args: Any, writes: bool = True) -> R:
-        """Return what the verb returns within this time. `writes` says which error a timeout is."""
+        """Run the verb within this time, and return its result. `writes` tells which error to raise after a timeout."""
         self.host.check()
         assert self.host.thread is not None
         future = self.host.thread.submit(verb(*args))

@@ -35,7 +35,7 @@ Encoded = tuple[bytes | None, str | None]
 
 
 def _plain(value: object) -> Any:
-    """Encode what msgspec does not know: pydantic models, at any depth."""
+    """Encode pydantic models at any depth, which msgspec does not know."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         kind = type(value)
@@ -80,7 +80,7 @@ def encode_any(value: object) -> Encoded:
 def _refuse_envelope(kind: type) -> None:
     if kind in _ENVELOPES:
         raise InvalidRequest(
-            f"The value is a lakelog.{kind.__name__}. Publish what it holds: its `value`, with its `key` and `headers` "
+            f"The value is a lakelog.{kind.__name__}. Publish its content: its `value`, with its `key` and `headers` "
             "as arguments; or give `publish_many` a list of lakelog.Outgoing."
         )
 

@@ -1,4 +1,4 @@
-"""From buffered columns to numbered batches per partition: the client's half of a bulk publish, without any I/O.
+"""Splits buffered columns into numbered batches per partition: the client's half of a bulk publish, without any I/O.
 
 The client chooses the partitions, for the whole batch at once, so that servers store payloads without decoding them.
 """
@@ -37,7 +37,7 @@ Partitions = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class RareFields:
-    """Fields that few messages have, with the index of the message in its batch."""
+    """Fields that only some messages have, with the index of the message in its batch."""
 
     index: int
     headers: Mapping[str, str] | None
@@ -47,7 +47,7 @@ class RareFields:
 
 
 class ColumnBuffer:
-    """Messages before they are encoded: plain lists, so that adding one is cheap. Not thread-safe."""
+    """Messages before they are encoded, in plain lists, so that adding one is cheap. It is not thread-safe."""
 
     __slots__ = ("content_types", "extras", "keys", "opened_at", "size", "values")
 
@@ -127,7 +127,7 @@ class PartitionBatch:
     epoch: int
     rows: PublishRows
     positions: npt.NDArray[np.int64] | None
-    """The indexes of these messages in the whole request; None: all messages."""
+    """The indexes of these messages in the whole request; None means all messages."""
     payload: bytes
     number: tuple[bytes, int] | None = None
     rule: RetryRule = field(default_factory=RetryRule)
@@ -144,7 +144,7 @@ class PartitionBatch:
 
 
 def parts_of(rows: PublishRows, topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
-    """Return one encoded part per partition. Each keeps the order of the whole."""
+    """Return one encoded part per partition. Each part keeps the order of the messages."""
     batch = rows.batch
     partitions = choose_partitions(rows, topic.partitions, partitioner)
     lowest, highest = int(partitions.min()), int(partitions.max())

@@ -25,7 +25,7 @@ class DatabaseTime:
         self._heard = (now, time.monotonic())
 
     def after(self, duration: timedelta) -> datetime:
-        """Return the time after a duration from now. Use the client's own clock if no server told the time."""
+        """Return the time after a duration from now. Use the client's own clock if the database's time is not known."""
         now = datetime.now(UTC)
         if self._heard is not None:
             at, heard_at = self._heard

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_BATCH_BYTES = 6 << 20
-"""Before compression. Data that does not compress at all still fits into one body."""
+"""The largest size of a batch before compression. Data that cannot be compressed still fits into one body."""
 MESSAGE_OVERHEAD = 100
 KEYLESS_BLOCK = 1000
 """The least number of consecutive messages without a key in one partition. Small batches cost servers more."""

@@ -1,4 +1,4 @@
-"""From columns to staged batches: the client's half of a large write, without any I/O.
+"""Encodes columns as staged batches: the client's half of a large write, without any I/O.
 
 Rows are collected first and then split by partition, so that batches are large even if a topic has many partitions.
 """
@@ -18,12 +18,12 @@ from lakelog.model.topic_info import TopicInfo
 from lakelog.model.write import StagePiece
 
 GATHERED_BYTES = 24 << 20
-"""Before compression. Memory holds two or three times this at once."""
+"""The size before compression. The process holds two or three times as much in memory."""
 REQUEST_BYTES = MAX_BODY_BYTES - (256 << 10)
 
 
 class StagingEncoder:
-    """Encodes the batches of one attempt, in shares that fit into one request each."""
+    """Encodes the batches of one attempt, in lists that each fit into one request."""
 
     def __init__(self, topic: TopicInfo, *, gathered_bytes: int = GATHERED_BYTES) -> None:
         self._topic = topic
@@ -35,7 +35,7 @@ class StagingEncoder:
         self.count = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[StagePiece]]:
-        """Add a batch. Yield the shares that are ready."""
+        """Add a batch. Yield the lists of encoded batches that are ready."""
         if batch.num_rows:
             self._gathered.append(batch)
             self._size += batch.nbytes
@@ -43,7 +43,7 @@ class StagingEncoder:
             yield from self.rest()
 
     def rest(self) -> Iterator[list[StagePiece]]:
-        """Yield the remaining shares."""
+        """Yield the remaining encoded batches."""
         if not self._gathered:
             return
         table = pa.Table.from_batches(self._gathered).combine_chunks()

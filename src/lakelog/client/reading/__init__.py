@@ -1,1 +1,1 @@
-"""From fetched batches to messages and tables, and the positions at which a fetch starts."""
+"""Converts fetched batches to messages and tables, and the arguments of a fetch to positions."""

@@ -1,5 +1,6 @@
 """Decodes stored batches to messages, tables and columns of a segment, in bulk.
-slowly.
+
+It is imported with the first messages, because Arrow loads slowly.
 """
 
 from __future__ import annotations
@@ -114,7 +115,9 @@ def _picked(batch: pa.RecordBatch, piece: PieceHead, offsets: list[int]) -> pa.R
 
 
 _Columns = Mapping[str, Iterable[Any]]
-"""By name: bytes, text, dicts of headers, and times as microseconds since 1970; None for null."""
+"""The values of each column, by name: bytes, text, dicts of headers, and times as microseconds since 1970; None for
+null.
+"""
 _Place = tuple[str, Codec[T], int, int]
 """Topic, codec, incarnation and partition."""
 

@@ -64,7 +64,7 @@ class ReceivedMessage(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=Fals
 
     @property
     def id(self) -> str:
-        """The id of the message, which no other message ever has."""
+        """The id of the message, which is never reused."""
         return message_id(self._incarnation, self.partition, self.offset)
 
     @property

@@ -15,7 +15,7 @@ Start = Literal["earliest", "latest"] | datetime | int | Mapping[int, int]
 
 
 def position_of(offset: Offset | None = None, time: datetime | None = None, last: int | None = None) -> Position:
-    """Return the position. At most one argument may be given; without one, the log start."""
+    """Return the position of the given argument; the log start if none is given. At most one may be given."""
     if (offset is not None) + (time is not None) + (last is not None) > 1:
         raise InvalidRequest("Give an offset, a time or `last`, not several.")
     if time is not None:
@@ -32,7 +32,10 @@ def position_of(offset: Offset | None = None, time: datetime | None = None, last
 
 
 def start_of(start: Start, partition: int) -> Position:
-    """Return the start in a partition. A number means that many last messages; a mapping has offsets by partition."""
+    """Return the start in a partition.
+
+    A number means that many messages before the end; a mapping has offsets by partition.
+    """
     if isinstance(start, datetime):
         return AtTime(check_time("from_", start))
     if isinstance(start, Mapping):

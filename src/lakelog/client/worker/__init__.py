@@ -1,1 +1,4 @@
-"""The worker: runs the subscriptions of a client. Written once, for asyncio; a sync client gives it a loop."""
+"""The worker: runs the subscriptions of a client.
+
+It is written once, for asyncio; a sync client runs it in its own event loop.
+"""

@@ -1,8 +1,8 @@
 """Sends the answers of a worker about its leases, in as few calls as possible.
 
-One call runs at a time; the answers that arrive during it go together in the next one. While answers are held, the
-worker's next call for messages takes them along instead (see `polling`). An answer without a definite result is sent
-again until it has one: tokens make repeats safe.
+One call runs at a time; the answers that arrive during it go together in the next one. While answers are held back,
+they are sent with the worker's next call for messages instead (see `polling`). An answer without a definite result is
+sent again until it has one: tokens make repeats safe.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AnswerSender:
         return future
 
     def hold(self) -> None:
-        """Keep answers for the worker's calls for messages, which take them with `collect`."""
+        """Hold answers back for the worker's next call for messages, which takes them with `collect`."""
         self._is_holding = True
 
     def send_directly(self) -> None:
@@ -114,7 +114,7 @@ class AnswerSender:
         self.send_pending()
 
     def give_up_after(self, seconds: float) -> None:
-        """Stop retrying after that time: the worker ends. Leases without an answer expire."""
+        """Stop retrying after that time, because the worker ends. Leases without an answer expire."""
         self._give_up_at = time.monotonic() + seconds
         self._news.set()
 
@@ -176,7 +176,7 @@ class AnswerSender:
         await self._rest(pause)
 
     async def _rest(self, seconds: float) -> None:
-        """Wait, but not as long if a new answer arrives: its database may be available."""
+        """Wait until the next attempt, or until a new answer arrives, whose database may be available."""
         short = min(seconds, _SHORT_PAUSE_SECONDS)
         self._news.clear()
         await asyncio.sleep(short)

@@ -25,7 +25,7 @@ log = processes.log
 
 _LOST = (LeaseLost, NotOwner, OutOfOrder)
 _FAILURES: tuple[Verb, ...] = (Verb.NACK, Verb.FAIL)
-_NO_ANSWER = "The handler returned without an answer; with ack='manual' it calls ack, nack, fail or discard."
+_NO_ANSWER = "The handler returned without an answer. With ack='manual' it must call ack, nack, fail or discard."
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class MessageCompleter:
         error: BaseException | None,
         delay_seconds: float | None = None,
     ) -> bool:
-        """Return whether the key's next message may run: this one was finished, and the server knows."""
+        """Return whether the key's next message may run: the server has accepted that this one is finished."""
         try:
             answered = await leased.settle(verb, reason=reason, delay_seconds=delay_seconds, error=error)
         except LakelogError as refusal:

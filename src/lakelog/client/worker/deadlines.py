@@ -15,7 +15,7 @@ from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 
 
 class DeadlineTimer:
-    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. For one event loop."""
+    """Calls `on_due` once at the earliest time that was set; `on_due` sets the next one. Use it in one event loop."""
 
     def __init__(self, on_due: Callable[[], None]) -> None:
         self._on_due = on_due
@@ -68,7 +68,7 @@ class Deadlines:
         self._timer.set(deadline)
 
     def moved(self, lease: WorkerLease) -> None:
-        """Note that a handler has another deadline."""
+        """Record that the deadline of a handler changed."""
         self._timer.set(min(lease.deadlines.values()))
         self.update_keeper(lease)
 

@@ -1,6 +1,6 @@
 """Log lines about failed attempts: one line each, with the handler's traceback from the user's code on.
 
-Many failures stay readable: see `HandlerFailureLog`. `completion` decides what happens to a message.
+`HandlerFailureLog` summarises many failures. `completion` decides what happens to a message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HandlerFailureLog:
 
     def __init__(self, topic: str, group: str) -> None:
         self.keeps_dead_letters = True
-        """Whether the group keeps a message as a dead letter after its last attempt, or discards it."""
+        """True if the group keeps a message as a dead letter after its last attempt; False if it discards it."""
         self._group = group
         self._name = f"{topic}/{group}"
         self._shown: set[tuple[int, Hashable]] = set()
@@ -81,7 +81,7 @@ class HandlerFailureLog:
         log.log(level, "%s: %s: %s", self.where(leased), what, one_line(reason), exc_info=exc_info)
 
     def where(self, leased: LeasedMessage) -> str:
-        """Return the message as log lines name it."""
+        """Return the text that names the message in log lines."""
         message = leased.message
         more = [] if message.key is None else [f"key {one_line(message.key.decode(errors='replace'), _KEY_CHARS)}"]
         if message.content_type not in (None, JSON):

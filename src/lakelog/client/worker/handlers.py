@@ -50,7 +50,7 @@ class Handler:
 def begin(
     function: Callable[..., Any], is_async: bool, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
-    """Start it; the future ends when the function, and an awaitable that it returned, has ended."""
+    """Start the function. The future ends when the function, and an awaitable that it returned, has ended."""
     loop = asyncio.get_running_loop()
     if is_async:
         return loop.create_task(_run_async(function, args))

@@ -1,4 +1,4 @@
-"""Which handlers may run at the same time: usually all of them, but a suspect runs alone in the process.
+"""A lock that lets handlers run at the same time, but a suspect alone in the process.
 
 A suspect is a message whose last owner died while it held the message. If the process dies again, the suspect must be
 the only message that ran, so that it is known to be the cause.

@@ -1,6 +1,6 @@
 """The process that extends the leases of a worker: `python -m lakelog.client.worker.keeper_process`.
 
-Only a worker starts it. It reads from its standard input, one JSON value per line, where the server is, which leases to
+A worker starts it. The process reads JSON lines from its standard input: the address of the server, then the leases to
 keep and until when. It extends leases only while its parent runs, not when the parent is stopped, a zombie or gone: the
 leases of a dead worker must expire.
 """
@@ -25,13 +25,13 @@ from lakelog.model.lease import Answered, LeaseAnswer
 
 _TICK_SECONDS = 0.5
 _REST_SECONDS = 0.02
-"""How long the process pauses after it has read: a busy worker sends many lines, and most of them cancel each other."""
+"""The pause after each read. A busy worker sends many lines, and most of them cancel each other."""
 _OPEN_SECONDS = 10.0
 _RUNNING = "RSDI"
 
 
 class ParentProcess:
-    """The worker, whose state the kernel reports."""
+    """The process of the worker, whose state the kernel reports."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -42,7 +42,7 @@ class ParentProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether the worker runs. A stopped worker does not: its leases must expire like those of a dead one."""
+        """True if the worker runs. A stopped worker does not count: its leases must expire like those of a dead one."""
         try:
             stat = Path(f"/proc/{self._pid}/stat").read_text(errors="replace")
         except FileNotFoundError:

@@ -52,7 +52,7 @@ class ExtensionBatch:
 
 
 SendExtensions = Callable[[LeaseHolder, Sequence[LeaseAnswer], float], list[Answered | LakelogError]]
-"""Sends the extensions of one holder, within that many seconds."""
+"""A function that sends the extensions of one holder, within that many seconds."""
 
 
 class ExtensionSchedule:
@@ -79,7 +79,7 @@ class ExtensionSchedule:
         return min((kept.due for kept in self._kept.values() if kept.due <= kept.until), default=None)
 
     def due(self, now: float) -> list[ExtensionBatch]:
-        """Return the extensions to send. A lease past its `until` expires, unless `prolong` moves that."""
+        """Return the extensions to send. A lease past its `until` expires, unless `prolong` moves it."""
         found: dict[LeaseHolder, list[int]] = {}
         for number, kept in self._kept.items():
             if kept.due <= now < kept.until:

@@ -1,7 +1,7 @@
 """Keeps the leases of a worker while its handlers run, from a second process or from a thread.
 
 A handler may hold the interpreter's lock for longer than a lease, so that no thread of the worker runs. The second
-process (`lakelog.client.worker.keeper_process`) still does. Both keepers have the same interface.
+process (`lakelog.client.worker.keeper_process`) still extends its leases. Both keepers have the same interface.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LeaseKeeper(Protocol):
         ...
 
     async def ready(self) -> None:
-        """Wait until the keeper can keep leases. Workers take none before."""
+        """Wait until the keeper can keep leases. Workers take no leases before that."""
         ...
 
     def keep(self, holder: LeaseHolder, partition: int, token: int, lease_seconds: float, until: float) -> int:

@@ -1,6 +1,6 @@
 """Runs the messages of leases: those of a key in order, others concurrently, a suspect alone in the process.
 
-A message costs one task, that of its handler, and no timer: handlers that end in one turn of the event loop are
+A message needs one task, that of its handler, and no timer. Handlers that end in one iteration of the event loop are
 answered together. Only a suspect, a failure, a hook or an explicit answer of the handler needs another task.
 
 `completion` decides the answer to a message. `worker` takes the leases and decides when to stop.
@@ -59,16 +59,16 @@ class LeaseRunner:
         self._options = subscription.options
         self._timeout = subscription.options.timeout_seconds
         self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
-        """Whether the end of a handler is an ack, with no hook after it."""
+        """True if a handler that returns acks its message, and no hook follows."""
         self._sender = sender
         self._changed = changed
         """Called after each answer to a message."""
         self._resources = resources
         self._free_slots = subscription.options.concurrency
         self._waiting: deque[tuple[float, deque[LeasedMessage]]] = deque()
-        """Chains of messages that wait for a slot, and the time since they wait."""
+        """Chains of messages that wait for a slot, each with the time when its wait began."""
         self._ended: list[tuple[LeasedMessage, asyncio.Future[Any]]] = []
-        """Handlers that have ended in this turn of the event loop."""
+        """Handlers that have ended in this iteration of the event loop."""
         self._turn_is_due = False
         self._patience = DeadlineTimer(self._give_back_stalled)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -282,7 +282,7 @@ class LeaseRunner:
             self._turn_soon()
 
     def _give_back(self, left: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
-        """Release messages that no handler has seen to the end. They are not counted as failures."""
+        """Release messages whose handler did not finish. They are not counted as failures."""
         lease = left[0].lease
         for leased in left:
             if leased.verb is None and not lease.lost:

@@ -49,7 +49,7 @@ class WorkerLease:
         self.sender = sender
         self.timeout_seconds = timeout_seconds
         self.moved = moved
-        """Called when a handler gets another deadline."""
+        """Called when the deadline of a handler changes."""
         self.loop = asyncio.get_running_loop()
         self.kept = 0
         """The number of the lease at the keeper."""
@@ -59,7 +59,7 @@ class WorkerLease:
         self.deadlines: dict[int, float] = {}
         """The deadlines of the running handlers, by offset."""
         self.stretched = False
-        """Whether a handler has another deadline than the default."""
+        """True if a handler has another deadline than the default."""
         self.lost = False
 
 
@@ -96,7 +96,7 @@ class LeasedMessage:
         return self.lease.head.failures.get(self.message.offset, 0)
 
     def acked_by(self, saying: asyncio.Future[Answered]) -> None:
-        """Note that this ack, of this message and others, was said."""
+        """Record an ack that covers this message and others."""
         self.verb, self._result = Verb.ACK, saying
 
     async def settle(
@@ -108,7 +108,7 @@ class LeasedMessage:
         """
         if self._result is None:
             if self.is_done:
-                raise LeaseLost("This message was given back already: its handler exceeded its timeout.")
+                raise LeaseLost("This message was already given back, because its handler exceeded its timeout.")
             self.verb, self.reason, self.error = verb, reason, error
             delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
             answer = self.answer(verb, clipped(reason), delay_ms)
@@ -116,14 +116,14 @@ class LeasedMessage:
                 answer = structs.replace(answer, traceback=traceback_of(error))
             self._result = self.lease.sender.submit(answer)
         elif verb != self.verb:
-            raise InvalidRequest(f"This message was answered already, with {self.verb}.")
+            raise InvalidRequest(f"This message was already answered, with {self.verb}.")
         # The caller may be cancelled, but its answer is sent.
         return await asyncio.shield(self._result)
 
     async def extend(self, seconds: float | None = None) -> None:
         """Give the handler more time, counted from now. Raise `LeaseLost` if another worker may have the message."""
         if self._result is not None or self.is_done:
-            raise InvalidRequest("This message was answered already.")
+            raise InvalidRequest("This message was already answered.")
         more = self.lease.timeout_seconds if seconds is None else seconds
         await self.lease.sender.submit(self.extension())
         if self.message.offset in self.lease.deadlines:

@@ -19,7 +19,7 @@ from lakelog.client.worker.options import Subscription
 def main_program() -> str | None:
     """Return the module name of the program that called Lakelog; "" if it cannot be imported from this folder.
 
-    None if the caller is not the main program, or a person types it.
+    Return None if the caller is not the main program, or is an interactive session.
     """
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("lakelog."):

@@ -41,7 +41,7 @@ Hook = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """How a subscription works. None leaves a setting to the group."""
+    """The options of a subscription. None means the group's setting."""
 
     concurrency: int = 1
     batch_size: int = 50
@@ -53,7 +53,7 @@ class SubscriptionOptions:
     on_dead: Hook | None = None
     on_ack: Hook | None = None
     start_from: StartFrom | None = None
-    """None means latest, and is not sent."""
+    """The start of a new group. None means latest, and is not sent."""
     ack: Literal["auto", "manual"] = "auto"
     ack_timeout: timedelta | float = 30.0
     lease: timedelta | float = model.DEFAULT_LEASE_MS / 1000

@@ -16,12 +16,12 @@ from lakelog.client.worker.lease_runner import LeaseRunner
 LINGER_SECONDS = 0.002
 """How long a call for few messages waits for other handlers to end. A call costs the same for one and for many."""
 _MOST_HELD_SECONDS = 0.25
-"""The limit for which answers wait for the running call, whose server may be slow."""
+"""How long answers wait for the running call, whose server may be slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One call for `count` messages, with answers. `waits`: the server waits until there are messages."""
+    """One call for `count` messages, with answers. With `waits`, the server waits until there are messages."""
 
     count: int
     answers: AnswerBatch | None
@@ -33,7 +33,7 @@ class Poller:
 
     def __init__(self, runner: LeaseRunner, sender: AnswerSender, batch_size: int) -> None:
         self.has_more = False
-        """Whether the last call got as many messages as it asked for."""
+        """True if the last call got as many messages as it requested."""
         self._runner = runner
         self._sender = sender
         self._batch_size = batch_size
@@ -42,7 +42,7 @@ class Poller:
         self._is_between = False
 
     async def next(self) -> Poll:
-        """Return when it is worth a call."""
+        """Wait until the next call is worthwhile, and return it."""
         while True:
             await self._wait()
             answers = self._sender.collect()

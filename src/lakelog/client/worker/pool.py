@@ -51,7 +51,7 @@ class WorkerSettings:
     transport: Callable[[], AsyncTransport]
     keeper: Callable[[AsyncTransport], LeaseKeeper]
     owns_transport: bool
-    """Whether the transport was made for the workers and is closed with them."""
+    """True if the transport was created for the workers and is closed with them."""
 
 
 class WorkerPool:
@@ -71,7 +71,7 @@ class WorkerPool:
         processes.after_fork(self)
 
     def reset_after_fork(self) -> None:
-        """Forget the workers, which belong to the parent."""
+        """Forget the workers in a child process, because they belong to the parent."""
         processes.inherited.append((self._transport, self._resources, self._workers, self._stopping, self._stopped))
         self._transport = self._resources = self._stopping = self._stopped = None
         self._workers = []
@@ -128,9 +128,11 @@ class WorkerPool:
 
     async def start(self) -> None:
         if not self.subscriptions:
-            raise InvalidRequest("There is nothing to run: subscribe a handler first, with @topic.subscribe(group=…).")
+            raise InvalidRequest(
+                "This client has no subscription. Subscribe a handler first, with @topic.subscribe(group=…)."
+            )
         if self.running:
-            raise InvalidRequest("The workers of this client run already.")
+            raise InvalidRequest("The workers of this client are already running.")
         processes.forget(self)
         # Workers load Arrow, which clients without subscriptions do not need.
         from lakelog.client.worker.worker import SubscriptionWorker

@@ -1,4 +1,4 @@
-"""How many messages a worker leases ahead of its handlers, so that handlers do not wait for the server.
+"""Computes how many messages a worker leases ahead, so that handlers do not wait for the server.
 
 It only decides a number. `worker` takes the leases, and the waiting messages are in `lease_runner`.
 """

@@ -29,7 +29,7 @@ class WorkerRunner:
         if asyncio._get_running_loop() is not None:
             raise InvalidRequest(
                 "log.run() blocks its thread, and this thread runs an event loop. Use `await log.run()` with a client "
-                "of lakelog.connect_async(), or log.start(), which works in a thread of its own."
+                "of lakelog.connect_async(), or log.start(), which runs in its own thread."
             )
         asyncio.run(self._run())
 
@@ -81,7 +81,7 @@ def async_default_worker_settings(transport: AsyncTransport) -> WorkerSettings:
 
 def default_worker_settings(transport: Transport) -> WorkerSettings:
     def none() -> AsyncTransport:
-        raise InvalidRequest("This client has no transport for workers; make it with `connect`.")
+        raise InvalidRequest("This client has no transport for workers. Create the client with `connect`.")
 
     return WorkerSettings(transport=none, keeper=_loop_keeper, owns_transport=False)
 

@@ -29,8 +29,9 @@ class ThreadFuture(asyncio.Future[Any]):
 class HandlerThreads:
     """Threads that take functions from one queue. No function waits for another one to end.
 
-    Waking a thread costs more than a short function. Therefore one thread is woken, and before it runs a function it
-    wakes the next one if more functions wait. The first thread runs all short functions, and a long one delays none.
+    Waking a thread costs more than a short function. Therefore only one thread is woken. Before it runs a function, it
+    wakes the next thread if more functions wait. The first thread runs all short functions, and a long function delays
+    no other.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class HandlerThreads:
         self._queue: deque[tuple[_Work, _Done]] = deque()
         self._idle = 0
         self._waking = False
-        """Whether a thread is about to look at the queue."""
+        """True if a thread is about to check the queue."""
         self._wakes: SimpleQueue[None] = SimpleQueue()
         self._closed = False
         self._ends: deque[tuple[ThreadFuture, Any, BaseException | None]] = deque()

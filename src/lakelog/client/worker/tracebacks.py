@@ -20,11 +20,11 @@ _MACHINERY = (
     *(f"{os.path.dirname(str(package.__file__))}{os.sep}" for package in (lakelog, asyncio, concurrent.futures)),
     threading.__file__,
 )
-"""Code above a handler in its traceback, which does not help the reader."""
+"""Code above a handler in its traceback, which is left out."""
 
 _CAUSES = 20
 _PART_CHARS = 2000
-"""A frame or an error text that is longer loses its middle."""
+"""The middle of a frame or an error text that is longer than this is cut out."""
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
@@ -45,7 +45,7 @@ def user_exc_info(error: BaseException) -> ExcInfo | None:
 
 
 def traceback_of(error: BaseException | None) -> str | None:
-    """Return the same as text, with the errors that caused it, as a dead letter keeps it."""
+    """Return the traceback as text, with the errors that caused it, as a dead letter keeps it."""
     exc_info = None if error is None else user_exc_info(error)
     if exc_info is None:
         return None
@@ -72,7 +72,7 @@ def stack_of(running: asyncio.Future[Any]) -> TracebackType | None:
 
 
 def kind_of(error: BaseException) -> Hashable:
-    """Return what identifies an error for a reader: its type, and the line that raised it."""
+    """Return the type of an error and the line that raised it, by which errors are grouped in the log."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next

@@ -69,7 +69,7 @@ class SubscriptionWorker:
         self.counts = self._runner.counts
 
     async def start(self) -> None:
-        """Join the group and start to work. Raise what the server refuses at the join."""
+        """Join the group and start to work. Raise an error if the server refuses the join."""
         await self._member.join()
         self._tell_start()
         await self._resources.keeper.ready()
@@ -104,7 +104,7 @@ class SubscriptionWorker:
             log.info("%s: worker stopped: %s", self.subscription.name, _summary(self._runner))
 
     async def failed(self) -> None:
-        """Wait until the worker ends on its own, which it should not. Raise its error."""
+        """Wait until the worker fails, and raise its error."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
@@ -117,7 +117,7 @@ class SubscriptionWorker:
     # Membership -------------------------------------------------------------------------------------------------------
 
     async def _join(self) -> Membership:
-        """Join the group, and wait for a server if none answers. Raise what the server refuses."""
+        """Join the group, and wait for a server if none responds. Raise an error if the server refuses."""
         options = self.subscription.options
         request = JoinRequest(
             group=self.subscription.group,
@@ -227,7 +227,7 @@ class SubscriptionWorker:
         )
 
     async def _consume(self, request: ConsumeRequest, answers: AnswerBatch | None) -> Consumed:
-        """Ask for messages until there is an answer. The same request id returns leases whose first answer was lost.
+        """Request messages until there is a response. A repeat with the same request id returns the same leases.
 
         The answers go with the first attempt only, and separately if that fails.
         """

@@ -1,4 +1,7 @@
-"""Range: neighbouring partitions of a topic go to the same member. Predictable; ignores the current assignment."""
+"""Range: neighbouring partitions of a topic go to the same member.
+
+It is predictable, and ignores the current assignment.
+"""
 
 from __future__ import annotations
 

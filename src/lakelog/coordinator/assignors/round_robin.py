@@ -1,4 +1,4 @@
-"""Round-robin: partitions are assigned one by one. Spreads neighbours; ignores the current assignment."""
+"""Round-robin: partitions are assigned one by one. It spreads neighbours, and ignores the current assignment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberT
 
 
 def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
-    """Give each partition to the member with the fewest. With equal topics, members take turns."""
+    """Give each partition to the member with the fewest partitions. Members with equal topics take turns."""
     shares = Balancer(members, counts)
     for topic in shares.readers:
         shares.deal(topic, range(counts[topic]))

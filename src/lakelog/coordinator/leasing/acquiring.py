@@ -29,7 +29,7 @@ class _Selection:
     """Messages selected so far, and the messages that were excluded."""
 
     keys: dict[int, int] = field(default_factory=dict)
-    """Keys by offset, of selected messages that were waiting or skipped and so are below the frontier."""
+    """The keys, by offset, of selected messages below the frontier, which were waiting or skipped."""
     fresh: list[int] = field(default_factory=list)
     """Offsets of selected new messages, ascending."""
     fresh_keys: list[int] = field(default_factory=list)
@@ -140,7 +140,7 @@ def _fresh(decision: StepInProgress, operation: AcquireMessages, selection: _Sel
 
 
 def _keys(decision: StepInProgress, first: int, end: int) -> Sequence[int]:
-    """Return the keys of the candidates from `first` to `end`, as the group's order sees them."""
+    """Return the keys of the candidates from `first` to `end` under the group's order."""
     candidates = decision.context.candidates
     if decision.config.order is Order.KEY:
         return candidates.keys[first - candidates.start : end - candidates.start]

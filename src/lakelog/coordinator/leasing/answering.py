@@ -119,7 +119,7 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
 
 
 def _nack_reply(decision: StepInProgress, lease: Lease | ClosedLease, operation: ReturnMessages) -> Accepted:
-    """Return what happened to the messages of a nack, also of a repeated one."""
+    """Return the outcome of the messages of a nack, which may be a repeat."""
     died, waiting = lease.done.get(DeliveryOutcome.DEAD, []), decision.state.waiting
     named = {offset for first, end in operation.ranges for offset in range(first, end)}
     dues = [waiting[offset].due_ms for offset in named if offset in waiting]
@@ -146,7 +146,8 @@ def _release(decision: StepInProgress, lease: Lease, offsets: list[int], delay_m
 def _split_returned(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
     """Split returned messages into those that are first of their key, and those after them.
 
-    Later messages of the same keys are returned, too: a message must not stay open after one that is not.
+    Later messages of the same keys are returned, too: a message must not stay open if an earlier one of its key is
+    returned.
     """
     if lease.open.is_one_each or all(lease.open.of_key(lease.open[offset]) <= 1 for offset in offsets):
         return offsets, []

@@ -1,9 +1,9 @@
 """Closed leases that are remembered so that a repeated answer is recognised.
 
-A *detail* holds the outcome of each message of a lease. Details of the newest leases are kept, as many as fit. One byte
-per lease is kept for at least a minute, because most leases end with one outcome for all of their messages. The tokens
-of a partition are consecutive, so the bytes are kept in blocks. A whole block is dropped a minute after the last of its
-leases was closed. A lease that is closed later starts its block again.
+A *detail* holds the outcome of each message of a lease. The details of as many of the newest leases as fit are kept.
+One byte per lease is kept for at least a minute, because most leases end with one outcome for all of their messages.
+The tokens of a partition are consecutive, so the bytes are kept in blocks. A whole block is dropped a minute after the
+last of its leases was closed. A lease that is closed later starts its block again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHECK_AFTER = 64
 _MIXED = 7
 """The byte of a lease whose messages had different outcomes."""
 _SPARE_BYTES = 4096
-"""If details are too large, this many more bytes are dropped, so that the next lease does not exceed it again."""
+"""If details exceed their limit, this many more bytes are dropped, so that the next lease does not exceed it again."""
 
 
 class DeliveryOutcome(IntEnum):

@@ -145,7 +145,10 @@ def _closed(details: list[Any], first_token: int, blocks: list[Any]) -> tuple[Cl
 
 
 def _closed_1(details: list[Any]) -> ClosedLeases:
-    """Return the closed leases of format 1. Outcomes that it dropped count as lost: they may precede a seek."""
+    """Return the closed leases of format 1.
+
+    Outcomes that the format dropped count as lost, because they may precede a seek.
+    """
     closed = ClosedLeases()
     for token, owner, at, done in details:
         closed.note(token, ClosedLease(owner, at, done))

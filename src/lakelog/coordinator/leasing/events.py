@@ -73,9 +73,9 @@ class MessageDied(Event, frozen=True, tag=5):
 
 
 class LeaseExtended(Event, frozen=True, tag=6):
-    """A lease was extended. `alone`: its owner now holds nothing else.
+    """A lease was extended. `alone` means that its owner now holds nothing else.
 
-    `reissued`: the request was repeated and got the same lease again.
+    `reissued` means that the request was repeated and got the same lease again.
     """
 
     token: int

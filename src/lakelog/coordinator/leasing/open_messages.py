@@ -78,7 +78,7 @@ class OpenMessages(Mapping[int, int]):
         return self.unique
 
     def take(self, first: int, end: int) -> Collection[int]:
-        """Remove open messages of one range. Return the keys without open messages left, possibly with 0."""
+        """Remove open messages of one range. Return the keys that have no open message left; 0 may be among them."""
         cut_range(self.ranges, first, end)
         self._count -= end - first
         freed = self._freed(self.keys_between(first, end))

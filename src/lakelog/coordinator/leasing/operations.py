@@ -103,7 +103,10 @@ class ReturnKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnMessages:
-    """Nacks or releases messages. `orphaned`: the call that acquired them failed before its owner got the reply."""
+    """Nacks or releases messages.
+
+    `orphaned` means that the call that leased them failed before its owner got the reply.
+    """
 
     owner: str
     token: int | None
@@ -189,7 +192,7 @@ class Accepted:
     until_ms: int | None = None
     dead: Sequence[int] = ()
     retry_in_ms: int | None = None
-    """For a nack: time until the first of its messages is due again, None if none waits."""
+    """For a nack: time until the first of its messages is due again; None if none waits."""
     max_attempts: int | None = None
     """For a nack: number of failures after which the retry policy ends a message."""
     cut: int = 0
@@ -214,7 +217,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """The result of a step. Its events are already applied to the state that was excluded to `step`.
+    """The result of a step. Its events are already applied to the state that was passed to `step`.
 
     The result is valid only if it is written while the database's clock is within the bounds, both included.
     """

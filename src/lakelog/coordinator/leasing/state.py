@@ -69,7 +69,7 @@ class Lease:
     done: dict[int, list[int]] = field(default_factory=dict)
     """Answered offsets, as flat ranges, by `DeliveryOutcome`. They identify a repeated answer."""
     reissued: bool = False
-    """Whether the request was repeated. Two calls then know the lease, and a failed one must not release it."""
+    """True if the request was repeated. Two calls then know the lease, and a failed call must not release it."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class DeliveryState:
     epoch: int = 0
     generation: int = 0
     first_token: int = 0
-    """Leases of this position epoch have higher tokens."""
+    """The last token before this position epoch, whose leases have higher tokens."""
     last_token: int = 0
     leases: dict[int, Lease] = field(default_factory=dict)
     waiting: dict[int, WaitingMessage] = field(default_factory=dict)

@@ -21,7 +21,7 @@ class ProgressSummary(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     due_ms: int | None = None
     """When the first waiting message is due."""
     has_ready: bool = False
-    """Whether a skipped message can be delivered because its key is free again."""
+    """True if a skipped message can be delivered because its key is free again."""
 
     def lag(self, high_watermark: int) -> int:
         """Return the number of unfinished messages below the high watermark."""

@@ -1,6 +1,6 @@
 """Events in groups for the server's log: counted when they happen, and logged at most once a second per group.
 
-Callers only add to plain numbers; a timer writes the lines. It decides nothing.
+Callers only add to plain numbers; a timer writes the lines. The module decides nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembersChange:
-    """The changes of one write to a group's membership. `expired` are the members whose session expired."""
+    """How one write changed the members of a group. `expired` are the members whose session expired."""
 
     joined: int
     left: int

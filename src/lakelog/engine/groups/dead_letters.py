@@ -79,7 +79,7 @@ class _Found:
 
 
 class DeadLetters:
-    """The dead letters of all groups. `grew` is called by cell with the partitions that got messages."""
+    """The dead letters of all groups. `grew` maps a cell to a callback for partitions that got messages."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class DeadLetters:
         begin: Cursor | None,
         partition: int | None = None,
     ) -> AsyncIterator[_Found]:
-        """Yield all that existed when the walk reached their cell, so that it ends even if messages die faster."""
+        """Yield the dead letters that existed when the iteration reached their cell, so that it always ends."""
         by_cell: dict[int, builtins.list[int]] = {}
         for topic in topics.values():
             for cell, pids in topic.pids_by_cell().items():
@@ -236,7 +236,7 @@ class DeadLetters:
     async def _named(
         self, group: Group, topics: Mapping[int, Topic], ids: Sequence[str], tally: Tally
     ) -> builtins.list[_Found]:
-        """Return those that exist, in the order of the log; the others are refused."""
+        """Return the named dead letters that exist, in log order. Refuse the other ids."""
 
         async def one(message_id: str) -> _Found | None:
             try:
@@ -292,7 +292,7 @@ class DeadLetters:
                 topic = await self._again(topic)
             else:
                 raise TopicNotFound(f"Topic '{topic.name}' was deleted during the call.", topic=topic.name)
-        raise Conflict(f"The dead letters of group '{group.name}' change too fast; repeat the call.", group=group.name)
+        raise Conflict(f"The dead letters of group '{group.name}' change too fast. Repeat the call.", group=group.name)
 
     async def _again(self, topic: Topic) -> Topic:
         found = await self._topics.refresh(topic.scope, topic.name)
@@ -341,6 +341,6 @@ def _parse_cursor(text: str | None) -> Cursor | None:
         return None
     parts = text.split("-")
     if len(parts) != 4 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise InvalidRequest(f"{text[:120]!r} is not where a page of dead letters ended; use `after` of that page.")
+        raise InvalidRequest(f"{text[:120]!r} is not the end of a page of dead letters. Use `after` of the last page.")
     cell, pid, offset, epoch = map(int, parts)
     return cell, DeadLetterKey(pid=pid, offset=offset, epoch=epoch)

@@ -38,7 +38,7 @@ _TRIES = 10
 _NOTHING = NewGroupSettings()
 
 Change = Callable[[Group], tuple[GroupSettings, frozenset[str]]]
-"""Return the settings and the paused topics that a group is to have."""
+"""Return the new settings and the new paused topics of a group."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class GroupDirectory:
-    """The groups of all scopes, as calls find them."""
+    """Finds the groups of all scopes for calls."""
 
     def __init__(
         self, catalog: Catalog, extents: Extents, topics: Topics, journals: Journals, changes: Changes
@@ -96,12 +96,12 @@ class GroupDirectory:
         return entry.group
 
     def is_current(self, group: Group) -> bool:
-        """Return whether no change of the group was announced since it was looked for."""
+        """Return whether no change of the group was announced since the lookup began."""
         entry = self._cached.get((group.scope.environment_id, group.name))
         return entry is not None and entry.group is group
 
     def forget(self, group_id: int | None) -> None:
-        """Look for the group again at the next call: it changed. None: any group may have changed."""
+        """Drop the cached group, because it changed. None drops all groups."""
         if group_id is None:
             self._cached.clear()
             self._keys.clear()
@@ -128,7 +128,7 @@ class GroupDirectory:
         return found, skipped
 
     async def change(self, scope: Scope, name: str, change: Change) -> Group:
-        """Alter settings and paused topics with what `change` returns for the present group."""
+        """Set the settings and paused topics that `change` returns for the current group."""
         for _ in range(_TRIES):
             group = await self.find(scope, name)
             settings, paused = change(group)
@@ -141,12 +141,12 @@ class GroupDirectory:
             self._journals.altered(altered)
             self.changed(altered)
             return altered
-        raise Conflict(f"Group '{name}' was altered by others at the same time; repeat the change.", group=name)
+        raise Conflict(f"Group '{name}' was altered by another call at the same time. Repeat the change.", group=name)
 
     async def create_group_topic(self, group: Group, topic: Topic, wanted: GroupTopic) -> GroupTopic:
-        """Return the group topic that the catalog has now: the wanted one, or the one that was created first.
+        """Create the group topic and return it, or return the existing one if another caller was first.
 
-        A group that starts to read a topic that is paused for all groups is paused for it, too.
+        If the topic is paused for all groups, the group is paused in it too.
         """
         is_paused = await self._pause_with(group, topic)
         made = await self._catalog.groups.group_topic_create(wanted)
@@ -156,11 +156,11 @@ class GroupDirectory:
         return made
 
     async def pause(self, scope: Scope, name: str, topic: str) -> Group:
-        """Hand out nothing of the topic to the group; `*` means all topics. Leased messages may be answered."""
+        """Stop delivering messages of the topic to the group; `*` means all topics. Leased messages may be answered."""
         return await self.change(scope, name, lambda group: (group.settings, group.paused | {topic}))
 
     def changed(self, group: Group) -> None:
-        """Notify everyone that the group was altered, moved or deleted."""
+        """Announce that the group was altered, moved or deleted."""
         self._changes.group_changed(group.group_id)
 
     async def _pause_with(self, group: Group, topic: Topic) -> bool:

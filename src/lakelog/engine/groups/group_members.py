@@ -1,8 +1,8 @@
-"""The members of one group, as one process knows them, and the only way in which it changes them.
+"""The members of one group, as one process knows them. All changes of members go through this module.
 
 Operations that arrive during a write form the next one, so that many members that join together cause one rebalance. A
 write succeeds only if it follows the version that was read; otherwise the newer version is read and everything is
-decided again. Nothing is lost with this object: the membership is in the group's home cell.
+decided again. The membership is stored in the group's home cell, so a process that dies loses none of it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from lakelog.storage.groups import GroupStore
 CACHE_SECONDS = 1.0
 """The longest time for which the membership is cached.
 
-Other processes announce changes; an announcement may be lost.
+Other processes announce changes, but an announcement may be lost.
 """
 CARE_SECONDS = 60.0
-"""How long sessions are watched here after the last call: longer than any poll waits."""
+"""How long this process checks sessions after the last call; longer than any poll waits."""
 HEARTBEAT_WITHIN_SECONDS = 0.1
 SEEN_WITHIN_SECONDS = 0.5
 _TRIES = 50
@@ -87,7 +87,7 @@ class GroupMembers:
         self._arm()
 
     def drop(self) -> None:
-        """Read again before the next answer: the same version may be another membership now."""
+        """Drop the cached membership, because the data of its cell was replaced."""
         self._drops += 1
         self._news.set()
 
@@ -110,7 +110,7 @@ class GroupMembers:
             state = await self.current(max_age=0)
         if member_id not in state.members:
             raise UnknownMember(
-                f"Group '{self.group.name}' has no member '{member_id}', or no longer: join again.",
+                f"Group '{self.group.name}' has no member '{member_id}', or no longer has it. Join again.",
                 group=self.group.name,
                 member_id=member_id,
             )
@@ -124,11 +124,11 @@ class GroupMembers:
         return await call.done
 
     def care(self) -> None:
-        """Note that a caller here needs to know which members are alive."""
+        """Keep checking sessions, because a caller of this process depends on which members are alive."""
         self._cared_at = self._loop.time()
 
     def seen(self, member_id: str, within_seconds: float = SEEN_WITHIN_SECONDS) -> None:
-        """Note that the member is alive, unless it is known not to exist."""
+        """Record that the member is alive, unless it is known not to exist."""
         member = self.state.members.get(member_id)
         if member is not None:
             within_seconds = min(within_seconds, member.session_ms / 16_000)
@@ -198,7 +198,11 @@ class GroupMembers:
             async with self._reading:
                 state = await self._commit([operation for call in calls for operation in call.operations])
         except Exception as error:
-            known = error if isinstance(error, LakelogError) else OutcomeUnknown(f"The membership failed: {error!r}.")
+            known = (
+                error
+                if isinstance(error, LakelogError)
+                else OutcomeUnknown(f"The change of members failed: {error!r}.")
+            )
             for call in calls:
                 if not call.done.done():
                     call.done.set_exception(type(known)(known.detail, **known.subject))

@@ -1,7 +1,7 @@
 """Groups: describe, alter, pause, move and delete them, and report their progress.
 
-The decisions of a group are in the catalog, and its progress is in the journals of its partitions. It delivers no
-messages.
+The decisions of a group are in the catalog, and its progress is in the journals of its partitions. The module delivers
+no messages.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Groups:
     # Looking --------------------------------------------------------------------------------------------------------
 
     async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[GroupSummary]:
-        """Return the groups behind `after`, by name, each with its lag, age, members, dead letters and status."""
+        """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status."""
         groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
         read = await self._catalog.groups.group_topic_list(*groups)
         return await self._summaries.read(groups, read, await self._members.list(groups))
@@ -94,7 +94,7 @@ class Groups:
         return await self._progress.stats(found, readers)
 
     async def positions(self, scope: Scope, name: str, topic: str) -> builtins.list[GroupPosition]:
-        """Return the committed offset and the position epoch of each partition; none if the group has no position."""
+        """Return the committed offset and position epoch of each partition; nothing if the group has no position."""
         group = await self._directory.find(scope, name)
         found = await self._topics.refresh(scope, topic)
         group_topic = await self._catalog.groups.group_topic_find(group.group_id, found.incarnation)
@@ -220,7 +220,7 @@ class Groups:
         return [group for group, _ in await self._catalog.groups.group_topic_list_by_topic(found)]
 
     async def _group_topic_for(self, group: Group, topic: Topic, positions: Mapping[int, int]) -> GroupTopic:
-        """Return the group topic. If there is none, create it: the first commit says where the group begins."""
+        """Return the group topic. If it does not exist, create it at the offsets of this first commit."""
         found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
         if found is not None:
             return found
@@ -231,8 +231,9 @@ class Groups:
         return await self._directory.create_group_topic(group, topic, group_topic)
 
     async def _switch(self, scope: Scope, topic: str, *, paused: bool) -> None:
-        """Write whether groups that begin to read the topic are paused for it.
+        """Store whether groups that start to read the topic are paused in it.
 
-        Call it before the readers are listed: a group that begins now is among them, or finds the topic paused.
+        Call it before listing the groups that read the topic: a group that starts now is in the list, or finds the
+        topic paused.
         """
         await self._topics.alter(scope, topic, change=lambda settings: dataclasses.replace(settings, paused=paused))

@@ -1,7 +1,7 @@
 """Heartbeats of members: collected in this process, and written together at intervals.
 
 A heartbeat that is not written yet is known only to this process, so the check of a session elsewhere must allow for
-the delay. It evicts no members.
+the delay. The module evicts no members.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Heartbeats:
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, group_id: int, member_id: str, within_seconds: float) -> None:
-        """Note that a member was seen; it is written within that time, with all others."""
+        """Record that a member was seen. The heartbeat is written within that time, together with others."""
         self._seen.setdefault(group_id, set()).add(member_id)
         self._arm(within_seconds)
 
@@ -49,12 +49,12 @@ class Heartbeats:
             self._seen[group_id] = left
 
     def failed(self) -> None:
-        """Note that the store was unreachable."""
+        """Record that the store was unreachable."""
         self._trusted_from = asyncio.get_running_loop().time() + GRACE_SECONDS
 
     @property
     def is_trusted(self) -> bool:
-        """Whether a missing heartbeat is meaningful."""
+        """False if heartbeats may be missing because the store was unreachable."""
         return asyncio.get_running_loop().time() >= self._trusted_from
 
     async def flush(self) -> None:

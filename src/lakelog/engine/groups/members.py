@@ -123,7 +123,7 @@ class Members:
         await self._members_of(group).change(LeaveGroup(member_id=request.member_id))
 
     async def describe(self, group: Group) -> MembersInfo:
-        """Return the membership that is in the store now."""
+        """Return the membership that the store has now."""
         group_members = self._members_of(group)
         state = await group_members.current(max_age=0)
         return MembersInfo(
@@ -228,18 +228,20 @@ def _check(request: JoinRequest, host: str) -> None:
     if request.member_id is not None:
         _check_label("A member's id", request.member_id)
         if not request.member_id:
-            raise InvalidRequest("A member's id is not empty; leave it out to be given one.")
+            raise InvalidRequest("The member id is empty. Omit it, and the server creates one.")
     _check_label("A member's host", host)
     if not 1 <= len(request.topics) <= MAX_JOINED_TOPICS:
         raise InvalidRequest(f"A member reads 1 to {MAX_JOINED_TOPICS} topics.")
     if not MIN_SESSION_MS <= request.session_ms <= MAX_SESSION_MS:
-        raise InvalidRequest(f"A session is {MIN_SESSION_MS} to {MAX_SESSION_MS} ms, not {request.session_ms}.")
+        raise InvalidRequest(
+            f"The session timeout must be from {MIN_SESSION_MS} to {MAX_SESSION_MS} ms, not {request.session_ms}."
+        )
 
 
 def _check_label(what: str, text: str) -> None:
     """Raise an error for a text that does not fit into a log line or a table on a terminal."""
     if not text.isprintable() or len(text.encode()) > MAX_OWNER_BYTES:
-        raise InvalidRequest(f"{what} is at most {MAX_OWNER_BYTES} bytes of text without control characters.")
+        raise InvalidRequest(f"{what} must be at most {MAX_OWNER_BYTES} bytes of text without control characters.")
 
 
 def _view(state: MembershipState, member: Member) -> Membership:

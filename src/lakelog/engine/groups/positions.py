@@ -16,7 +16,7 @@ from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, PartitionStore
 
 _AT_ONCE = 16
-"""Concurrent calls for single partitions."""
+"""The largest number of concurrent calls for single partitions."""
 
 Found = TypeVar("Found")
 

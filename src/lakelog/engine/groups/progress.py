@@ -1,4 +1,7 @@
-"""The progress of groups per partition, and the figures of a topic. It changes nothing; `reasons` interprets it."""
+"""The progress of groups per partition, and the figures of a topic.
+
+The module changes nothing. `reasons` interprets the progress.
+"""
 
 from __future__ import annotations
 
@@ -195,9 +198,9 @@ class ProgressReader:
 class _Decided:
     """A group in all partitions of a topic: `states` as the next step will read them, `committed` as decided.
 
-    They differ by the messages that retention removed. These are probably lost for the group, but a server that does
-    not know it yet may still deliver them. Committed offsets never fall, so they pass these messages only when the
-    group does.
+    They differ by the messages that retention removed. The group probably does not get these messages, but a server
+    that has not noticed the removal may still deliver them. Committed offsets never fall, so they pass these messages
+    only when the group does.
     """
 
     committed: list[int]

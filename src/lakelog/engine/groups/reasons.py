@@ -23,7 +23,7 @@ _NAMED = 3
 """A reason names at most this many owners or partitions."""
 
 Held = Mapping[str, Mapping[tuple[str, int], int]]
-"""By owner, then by topic and partition: how many messages are leased to the owner now."""
+"""The number of messages that are leased now, by owner, then by topic and partition."""
 
 
 class Status(StrEnum):
@@ -122,7 +122,7 @@ def status_of(figures: ProgressSummary, look: Look) -> Status:
 
 
 def is_to_be_read(figures: ProgressSummary, look: Look) -> bool:
-    """Return whether the next message would be read now if a consumer asked: then damage stops the group."""
+    """Return whether a consume would now read the next message, so that damage there would stop the group."""
     return status_of(figures, look) in (Status.QUEUED, Status.NO_CONSUMER)
 
 
@@ -157,7 +157,7 @@ def no_position(group: str, topic: str) -> str:
 
 
 def unreadable(group: Group, topic: str, partition: int, damage: Damage) -> str:
-    """Return why the group stops at damage, and the way past it."""
+    """Return why damage stops the group, and how to skip the damaged offsets."""
     verb = "seek" if group.kind is GroupKind.CURSOR else "skip"
     return (
         f"Offsets {damage.first} to {damage.end - 1} of topic '{topic}', partition {partition}, cannot be read: the "
@@ -168,7 +168,10 @@ def unreadable(group: Group, topic: str, partition: int, damage: Damage) -> str:
 
 
 def told(error: LakelogError, group: Group, topic: str, partition: int) -> LakelogError:
-    """Return an error as consumers of the group get it: damage names the topic, and the way past it."""
+    """Return the error for consumers of the group.
+
+    An error about damage names the topic, and says how to skip the damage.
+    """
     damage = damage_of(error)
     if damage is None:
         return error
@@ -197,7 +200,7 @@ def _is_full(figures: ProgressSummary, group: Group) -> bool:
 
 
 def _has_available(figures: ProgressSummary, look: Look) -> bool:
-    """Return whether a call would get a message now. No lease is open: those that existed have ended."""
+    """Return whether a consume would get a message now. The caller has checked that every lease has ended."""
     if figures.leased or (figures.due_ms is not None and figures.due_ms <= look.view.now_ms):
         return True
     if _is_full(figures, look.view.group):
@@ -223,7 +226,7 @@ def _full(state: DeliveryState, look: Look) -> str:
     window = look.view.group.settings.window
     return (
         f"The window of {_messages(window)} is full: {state.open_count} leased to {_listed(sorted(owners))}, "
-        f"{len(state.waiting)} waiting for a retry. More are handed out when some are answered. "
+        f"{len(state.waiting)} waiting for a retry. More are delivered when some are answered. "
         f"If this is usual, raise the window with `lakelog groups alter {look.view.group.name} --window`."
     )
 
@@ -253,8 +256,8 @@ def _lost(state: DeliveryState, look: Look) -> str:
     if not suspects or not is_alone:
         return ""
     return (
-        f"{_messages(suspects)} lost {_verb(suspects, 'their owner', 'its owner')}: each is handed out alone, "
-        f"to an owner with nothing else leased; after {ALONE_WITHIN_MS // 1000} s with others. "
+        f"{_messages(suspects)} lost {_verb(suspects, 'their owner', 'its owner')}: each is delivered alone, "
+        f"to an owner that holds nothing else, or after {ALONE_WITHIN_MS // 1000} s together with others. "
     )
 
 

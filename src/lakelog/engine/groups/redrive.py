@@ -118,14 +118,15 @@ def made_ready(letter: DeadLetter, request: RedriveRequest) -> Ready:
     origin, redrives = _origin(letter)
     if not request.force and redrives >= request.max_redrives:
         raise RedriveRefused(
-            f"Dead letter {letter.id} was redriven {redrives} times already (first: {origin}); mend what makes it "
-            "fail, then force it, or discard it.",
+            f"Dead letter {letter.id} was redriven {redrives} times already (first: "
+            f"{origin}); fix the "
+            "cause, then force the redrive, or discard the dead letter.",
             id=letter.id,
         )
     repair = (request.repaired or {}).get(letter.id)
     if letter.without_message and (repair is None or repair.value is None):
         raise RedriveRefused(
-            f"The message of dead letter {letter.id} was out of reach when it died; give it a repaired value.",
+            f"The bytes of dead letter {letter.id} could not be read when it died. Redrive it with a repaired value.",
             id=letter.id,
         )
     message = Message(
@@ -162,7 +163,7 @@ def is_ready(letter: DeadLetter, request: RedriveRequest) -> bool:
 
 
 def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
-    """Yield shares of one partition that each fit into one append."""
+    """Return the messages in parts: each part is of one partition and fits into one append."""
     found: list[list[Ready]] = []
     size = 0
     for one in ready:
@@ -181,7 +182,7 @@ def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
 
 
 def to_append(topic: Topic, share: Sequence[Ready]) -> Append:
-    """Return a share as one append with one batch."""
+    """Return a part from `shares` as one append with one batch."""
     data = encode_messages([one.message for one in share])
     pid = topic.pid(share[0].letter.partition)
     return Append(pid=pid, epoch=topic.epoch, payloads=[Payload(data=data, count=len(share))])

@@ -1,7 +1,7 @@
 """Seek: moves a group to other offsets of a topic.
 
-It is decided once in the catalog, with the targets resolved to offsets, and then applied per partition. If a process
-dies in between, the next one that loads a partition, or the next seek, applies the decision first.
+A seek is decided once in the catalog, with the targets resolved to offsets, and then applied per partition. If a
+process dies in between, the next one that loads a partition, or the next seek, applies the decision first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Seeker:
         self._topic = topic
 
     async def look(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
-        """Return what a seek would do."""
+        """Return the moves that the seek would make."""
         group_topic = await self._group_topic()
         if group_topic is None:
             return _begun(await self._starts(to, partitions))
@@ -83,7 +83,8 @@ class Seeker:
             await self._apply(decided, partitions)
             return moved
         raise Conflict(
-            f"Group '{self._group.name}' was moved by others at the same time; look where it is, then repeat.",
+            f"Group '{self._group.name}' was moved by another call at the same time. Check its position, "
+            f"then repeat the call.",
             group=self._group.name,
         )
 

@@ -45,7 +45,7 @@ def exact_filter(text: str) -> str:
     found = parse(text)
     if unknown := sorted(found.fields & _OF_DEAD_LETTERS):
         raise InvalidFilter(
-            f"A group's filter cannot ask for {', '.join(unknown)}: a message that was not yet delivered has none.",
+            f"A group's filter cannot use {', '.join(unknown)}: a message has none before its first delivery.",
             position=1,
         )
     return str(found)

@@ -1,7 +1,7 @@
 """Skip: moves a group past messages of one partition without delivering them.
 
-It is for messages that cannot be delivered, because a segment whose file is damaged or missing stops the group in its
-partition. A seek passes them too, but revokes leases and forgets retries.
+Use it for messages that cannot be delivered because the file of their segment is damaged or missing. A seek passes them
+too, but revokes leases and forgets retries.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Skipper:
     def _check(self, partition: int, offset: int, state: DeliveryState, high_watermark: int) -> None:
         """Raise an error for an offset that is probably a mistake.
 
-        A repeat, which has nothing left to skip, is not one.
+        A repeated skip has nothing left to skip; it raises no error.
         """
         place = f"topic '{self._topic.name}', partition {partition}"
         if offset > high_watermark:

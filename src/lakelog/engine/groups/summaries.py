@@ -1,4 +1,4 @@
-"""Summaries of many groups: lag, age, members, dead letters and status. It changes nothing.
+"""Summaries of many groups: lag, age, members, dead letters and status. The module changes nothing.
 
 The number of statements does not grow with the number of groups. A commit stores its figures in its journal row, so
 only the last row of each journal is read. Heads carry offsets, so no message is counted.
@@ -70,7 +70,7 @@ class _Facts:
 
 
 class Summaries:
-    """Reads all cells; one per engine."""
+    """Reads the summaries from all cells; one per engine."""
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self._cells = cells
@@ -78,7 +78,7 @@ class Summaries:
     async def read(
         self, groups: Sequence[Group], group_topics: Sequence[tuple[Topic, GroupTopic]], members: Members
     ) -> list[GroupSummary]:
-        """Return a summary of each group, in order. `group_topics` and `members` are those of all of them."""
+        """Return a summary of each group, in order. `group_topics` and `members` are those of all these groups."""
         parts = _parts(groups, group_topics)
         by_cell: dict[int, list[_Part]] = {}
         by_group: dict[int, list[_Part]] = {group.group_id: [] for group in groups}

@@ -65,6 +65,6 @@ def _busy(run: PipelineRun) -> str:
     of = f" of topic '{run.topic}'" if run.topic else ""
     since = f"{run.started_at:%Y-%m-%d %H:%M:%S}Z"
     return (
-        f"Another run of '{run.pipeline}'{of} goes on since {since} on {run.host or 'a host'}. "
-        f"Wait for its end, or stop it; if it died, it is taken for lost within {ALIVE_SECONDS:.0f} s."
+        f"Another run of '{run.pipeline}'{of} has been active since {since} on {run.host or 'a host'}. "
+        f"Wait until it ends, or stop it. If its process died, the run is considered lost within {ALIVE_SECONDS:.0f} s."
     )

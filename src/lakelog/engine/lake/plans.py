@@ -1,6 +1,6 @@
 """Plans of where a topic's messages are, for readers of whole ranges, and the registration of cold segments.
 
-It plans and registers, and reads no message. The callers write, verify and remove files.
+The module plans and registers, and reads no message. The callers write, verify and remove files.
 """
 
 from __future__ import annotations
@@ -278,12 +278,12 @@ def _check_segment(topic: Topic, segment: Segment) -> None:
     mine = (topic.scope.environment_id, segment.partition, segment.first, segment.end)
     if place is None or mine != (place.environment_id, place.partition, place.first, place.end):
         raise InvalidRequest(
-            f"{segment.path[:200]!r} is not where a file of partition {segment.partition} with the offsets "
-            f"{segment.first} to {segment.end} of this environment lies.",
+            f"{segment.path[:200]!r} is not the path of a segment of partition {segment.partition} with the offsets "
+            f"{segment.first} to {segment.end} in this environment.",
             path=segment.path[:200],
         )
     if not 0 <= segment.first < segment.end:
-        raise InvalidRequest(f"A segment has messages; {segment.path} has not.", path=segment.path)
+        raise InvalidRequest(f"Segment {segment.path} has no messages.", path=segment.path)
     if _is_of(topic, segment) and not 0 <= segment.partition < topic.partitions:
         raise no_partition(topic, segment.partition)
 
@@ -296,7 +296,7 @@ def _is_of(topic: Topic, segment: Segment) -> bool:
 
 def _check_path(scope: Scope, path: str) -> None:
     if not path.startswith(f"e{scope.environment_id}/") or "\0" in path:
-        raise InvalidRequest(f"{path[:200]!r} is no file of this environment.", path=path[:200])
+        raise InvalidRequest(f"{path[:200]!r} is not a file of this environment.", path=path[:200])
 
 
 def _another(topic: Topic) -> TopicNotFound:

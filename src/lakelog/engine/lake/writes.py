@@ -1,7 +1,7 @@
 """Writes: stage invisible batches, decide once which attempts count, and move those into the log, cell by cell.
 
-The decision in the catalog is the only point of no return. All later steps can be repeated by the caller, by a second
-run with other messages, or by the agent that finishes interrupted writes.
+The decision in the catalog is the only point of no return. The caller, a second run of the write, or the agent that
+finishes interrupted writes can repeat all later steps.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
 
 def _closed(decision: WriteDecision, pid: int) -> LakelogError:
     return Unavailable(
-        f"Partition {partition_of_id(pid)} takes no messages now; write '{decision.write_id}' is decided, "
+        f"Partition {partition_of_id(pid)} accepts no messages now. Write '{decision.write_id}' is decided, "
         "and is finished as soon as it does.",
         partition=partition_of_id(pid),
         write_id=decision.write_id,

@@ -28,7 +28,7 @@ READ_MESSAGES = 4000
 READ_BYTES = 4 << 20
 READ_TOGETHER_BYTES = 64 << 10
 CANDIDATE_BYTES = 8 << 20
-"""The most that one decision is offered, and so can hand out."""
+"""The largest number of messages offered to one decision; it cannot lease more."""
 KEEP_BYTES = 64 << 20
 LOOK_EVERY_SECONDS = 1.0
 EVALUATE_BATCHES = 100
@@ -43,16 +43,16 @@ class CachedPartition:
 
     batches: list[CachedBatch] = field(default_factory=list)
     cell: int | None = None
-    """The cell it was read from; None if it was never read."""
+    """The cell that the partition was read from; None if it was never read."""
     log_start: int = 0
     high_watermark: int = 0
     looked_at: float = 0.0
     growths: int = 1
-    """Counts the notifications that the log begins or ends elsewhere."""
+    """The number of notifications that the start or end of the log changed, plus one."""
     known_growths: int = 0
-    """The count of notifications when the newest known head was requested."""
+    """The value of `growths` when the newest known head was requested."""
     is_checked: bool = False
-    """Its head was read since the last notification."""
+    """True if the head was read after the last notification."""
 
     @property
     def grown(self) -> bool:
@@ -64,7 +64,10 @@ class CachedPartition:
         self.is_checked = False
 
     def saw(self, head: Head, growths: int) -> None:
-        """Take in a head that was requested at that count of notifications. Heads may arrive out of order."""
+        """Update the bounds from a head that was requested when `growths` had this value.
+
+        Heads may arrive out of order.
+        """
         if growths > self.known_growths:
             self.log_start, self.high_watermark = head.log_start, head.next_offset
             self.known_growths = growths
@@ -118,7 +121,10 @@ class BatchCache:
         return row
 
     def _row_of(self, topic: Topic, partition: int) -> CachedPartition:
-        """Return the cached partition before a read. If it was replaced after the read, its cell was dropped."""
+        """Return the cached partition before a read.
+
+        If another one has replaced it after the read, its cell was dropped.
+        """
         row = self.row(topic.pid(partition))
         row.cell = topic.cells[partition]
         return row
@@ -130,12 +136,12 @@ class BatchCache:
                 del self._rows[pid]
 
     def grew(self, pid: int | None) -> None:
-        """Look at the partition's log again: it begins or ends elsewhere. None: any partition's log may."""
+        """Mark the bounds of the partition's log as outdated. None marks those of all partitions."""
         for row in self._rows.values() if pid is None else filter(None, [self._rows.get(pid)]):
             row.grew()
 
     def appended(self, append: Append, answer: Appended) -> None:
-        """Add what this process just appended, so that it need not be read if it continues the cached batches."""
+        """Cache batches that this process just appended, if they continue the cached ones."""
         row = self._rows.get(answer.pid)
         base = answer.base
         if row is None or base + sum(payload.count for payload in append.payloads) <= row.high_watermark:
@@ -167,7 +173,10 @@ class BatchCache:
         return max(0, row.high_watermark - frontier)
 
     def is_ready(self, pid: int, frontier: int, *, is_checked: bool) -> bool:
-        """Return whether the messages from the frontier on are known. `is_checked`: the log start was just read."""
+        """Return whether the messages from the frontier on are known.
+
+        `is_checked` means that the log start was just read.
+        """
         row = self.row(pid)
         start = max(frontier, row.log_start)
         return row.is_current(start) and (is_checked or not row.is_doubtful() or row.at(start) is None)
@@ -315,7 +324,10 @@ class BatchCache:
         return failed
 
     async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[ReadResult | LakelogError | None]:
-        """Read all at once; if that fails, one by one, so that one partition does not fail the others."""
+        """Read all partitions at once.
+
+        If that fails, read them one by one, so that one partition does not fail the others.
+        """
         try:
             return await self._extents.read_many(store, asks, max_messages=READ_MESSAGES, max_bytes=size)
         except Exception as error:
@@ -351,7 +363,7 @@ class BatchCache:
             self._size += cached.size
 
     def _make_room(self, keep: int) -> None:
-        """Evict the least recently used batches, not the lowest: a group far behind reads low offsets."""
+        """Evict the least recently used batches. The lowest offsets may be in use, by a group that is far behind."""
         while self._size > KEEP_BYTES and len(self._kept) > keep:
             gone, its = next(iter(self._kept.items()))
             at = bisect_left(its.batches, gone.hot.base, key=_base)

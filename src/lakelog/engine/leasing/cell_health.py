@@ -16,7 +16,7 @@ from lakelog.reporting import log_event
 from lakelog.storage.store import PartitionStore
 
 SLOW_CALL_SECONDS = 2.0
-"""A call that takes longer starts a probe."""
+"""A call that takes longer than this starts a probe."""
 PROBE_SECONDS = 1.0
 """The time limit of a probe, which needs neither disk nor lock."""
 _AGAIN_SECONDS = 0.2

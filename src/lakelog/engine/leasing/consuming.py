@@ -23,7 +23,7 @@ from lakelog.storage.store import HotBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedBatch:
-    """A stored batch, whole, and which of its offsets are meant (ascending)."""
+    """A whole stored batch, and the offsets in it that belong to the lease, ascending."""
 
     cached: CachedBatch
     offsets: Sequence[int]
@@ -34,7 +34,7 @@ class LeasedBatch:
 
     @property
     def decoded(self) -> pa.RecordBatch:
-        """The batch decoded, which happens once, however many leases hold parts of it."""
+        """The decoded batch. It is decoded once, even if several leases hold parts of it."""
         return self.cached.batch
 
 
@@ -46,18 +46,18 @@ class Leased:
     partition: int
     expires_ms: int
     suspect: bool
-    """Whether its last owner was lost while it held the message; run it alone."""
+    """True if the last lease of the message expired. Run the message alone."""
     offsets: Sequence[int]
     deliveries: Mapping[int, int]
-    """By offset; one that is not here is delivered for the first time."""
+    """The delivery attempt by offset; 1 for an offset that is missing."""
     failures: Mapping[int, int]
-    """By offset; one that is not here has never failed."""
+    """The number of failures by offset; 0 for an offset that is missing."""
     pieces: Sequence[LeasedBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeResult:
-    """The result of a call for messages; no lease if there was nothing in time, or if the assignment changed."""
+    """The result of a consume. It has no lease if no message arrived in time, or if the assignment changed."""
 
     topic: Topic
     group: Group
@@ -65,15 +65,18 @@ class ConsumeResult:
     generation: int | None = None
     """The group's generation, for a call that named a member."""
     has_waited: bool = False
-    """There was nothing when the call came."""
+    """True if no message was available when the call arrived."""
     answered: Sequence[Answered | LakelogError] | None = None
     """The outcomes of the call's answers, in order; None for a call without answers."""
     refusal: LakelogError | None = None
-    """The error because of which a call with answers got no lease. Messages may have been leased and released."""
+    """The reason why a call with answers got no lease. Messages may have been leased and released."""
 
 
 class MembersInfo(Value, frozen=True, kw_only=True):
-    """State is `empty`, `stable` or `rebalancing` (a cursor group waits for partitions to be given up)."""
+    """The members of a group.
+
+    `state` is `empty`, `stable` or `rebalancing` (members of a cursor group still have to release partitions).
+    """
 
     state: str
     generation: int
@@ -84,4 +87,4 @@ class MembersInfo(Value, frozen=True, kw_only=True):
     last_rebalance_at: datetime | None
     """When the assignment last changed."""
     rebalancing_ms: int
-    """How long, in all, partitions waited for their next member."""
+    """The total time that partitions waited for their next member."""

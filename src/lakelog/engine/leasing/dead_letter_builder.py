@@ -1,4 +1,4 @@
-"""Dead letters as they are written: the message's own bytes go with them, so that retention cannot take them."""
+"""Builds dead letters. Each holds the bytes of its message, so that retention cannot remove them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakelog.storage.groups import NewDeadLetter
 
 
 class DeadLetterBuilder:
-    """Finds the messages of deaths, and makes dead letters of them."""
+    """Finds the messages that died, and builds their dead letters."""
 
     def __init__(self, batch_cache: BatchCache) -> None:
         self._batch_cache = batch_cache

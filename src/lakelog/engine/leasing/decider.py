@@ -1,6 +1,6 @@
-"""Decides for one journal: from its state, the pending operations, the log as far as it was read, and the time.
+"""Decides the pending operations of one journal from its state, the part of the log that was read, and the time.
 
-Writes nothing: a decision holds only if it is committed.
+The module writes nothing. A decision takes effect only when it is committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOK_FURTHER = 100
 
 
 class Decider:
-    """Gives commits their steps and journal entries."""
+    """Computes the step and the journal entry of each commit."""
 
     def __init__(
         self, batch_cache: BatchCache, clocks: Mapping[int, Clock], dice: random.Random, nonces: Iterator[int]
@@ -105,7 +105,10 @@ class Decider:
 
 
 def _refuse_ended(commit: PendingCommit, now_ms: int) -> None:
-    """Refuse operations whose lost lease may have expired: the messages would look like a first delivery."""
+    """Refuse operations whose reply was lost and whose lease may have expired.
+
+    A new lease would look like the first.
+    """
     ended = [pending for pending in commit.pending if pending.until_ms is not None and pending.until_ms <= now_ms]
     if ended:
         for pending in ended:

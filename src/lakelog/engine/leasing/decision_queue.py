@@ -1,8 +1,8 @@
 """The decision queue of one cell: operations on its journals are decided together and written in shared commits.
 
-Reading occupies no commit: journals are loaded, the log is read and the bytes of dead letters are fetched by tasks of
-their own. Operations that need no read are decided as soon as a commit slot is free, so that an ack does not wait for
-an acquire on the same journal whose messages come from the object store.
+Reads occupy no commit slot: separate tasks load journals, read the log and fetch the bytes of dead letters. Operations
+that need no read are decided as soon as a commit slot is free, so that an ack does not wait for an acquire on the same
+journal whose messages come from the object store.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DecisionQueue:
         return done
 
     async def load(self, journals: Sequence[Journal]) -> None:
-        """Read journals that are not busy. Operations on one that still has no state are refused."""
+        """Read journals that are not busy. Refuse the operations on journals that could not be read."""
         for journal in journals:
             journal.busy = True
         failed: Mapping[Journal, LakelogError] = {}
@@ -160,7 +160,7 @@ class DecisionQueue:
         return self._commit(commits) if commits else None
 
     def _await_log(self, journal: Journal) -> bool:
-        """Set operations aside that need the log. Return whether to start reading it."""
+        """Set operations aside that need the log. Return whether the caller must start to read it."""
         is_reading = bool(journal.awaiting_log)
         for pending in take_pending(journal):
             try:
@@ -171,7 +171,7 @@ class DecisionQueue:
         return not is_reading and bool(journal.awaiting_log)
 
     def _decided(self, journal: Journal) -> PendingCommit | None:
-        """Return a commit to write or check. One that needs neither is answered here."""
+        """Return a commit to write or check. Answer a commit that needs neither."""
         commit = PendingCommit(journal, take_pending(journal))
         if not commit.pending:
             return None

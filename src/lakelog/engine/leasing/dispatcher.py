@@ -1,8 +1,8 @@
 """The dispatcher of one group and topic: consumers wait here, and get messages as they become available.
 
-First come, first served; but a member comes first in its own partitions. A partition is tried only while it is ready.
-A repeated call first looks for its own lease. The journals keep decisions correct: a dispatcher that knows too little
-only delivers later.
+Consumers are served in order of arrival, but a member comes first in its own partitions. A partition is tried only
+while it is ready. A repeated call first looks for its own lease. The journals keep decisions correct: a dispatcher
+whose knowledge is out of date only delivers later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lakelog.model.topic import Topic
 POLL_SECONDS = 1.0
 """How often a dispatcher with waiting consumers reads what other processes did, in case an announcement was lost."""
 REFRESH_SECONDS = 5.0
-"""How often it reads whether the group was altered, for the same reason."""
+"""How often a dispatcher with waiting consumers reads whether the group was altered, for the same reason."""
 _LAST_TRY_SECONDS = 10.0
 
 
@@ -131,7 +131,9 @@ class Dispatcher:
             if not consumer.done.done():
                 await asyncio.wait([consumer.done], timeout=_LAST_TRY_SECONDS)
             if consumer.is_attempting and not consumer.done.done():
-                raise OutcomeUnknown("PostgreSQL did not respond in time; repeat the call to get what it leased.")
+                raise OutcomeUnknown(
+                    "PostgreSQL did not respond in time; repeat the call to get the messages that it leased."
+                )
             return consumer.done.result() if consumer.done.done() else []
         finally:
             self._waiting.pop(consumer, None)
@@ -139,7 +141,7 @@ class Dispatcher:
                 consumer.done.cancel()
 
     def dismiss(self, consumer: WaitingConsumer) -> None:
-        """End the consumer's wait with nothing: its member's assignment changed."""
+        """End the consumer's wait without messages, because the assignment of its member changed."""
         if not consumer.done.done():
             consumer.is_last = consumer.is_dismissed = True
             if not consumer.is_attempting:
@@ -157,7 +159,7 @@ class Dispatcher:
         self._ready.mark_committed(view)
 
     def _search(self, consumer: WaitingConsumer) -> None:
-        """Look for the leases of a repeat in all partitions: the caller must get all of them."""
+        """Search all partitions for the leases of a repeated call, because the caller must get all of them."""
         consumer.unsearched = dict.fromkeys(range(len(self._views)))
         self._serve_soon()
 
@@ -211,7 +213,10 @@ class Dispatcher:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Start attempts for waiting consumers. A consumer that waits no longer and has nothing to try gets nothing."""
+        """Start attempts for waiting consumers.
+
+        End the wait of consumers whose time has passed and that have nothing to try.
+        """
         self._is_serve_scheduled = False
         for consumer, shares in self._match().items():
             consumer.is_attempting = True
@@ -287,7 +292,7 @@ class Dispatcher:
     async def _finish(
         self, consumer: WaitingConsumer, attempts: Sequence[LeaseAttempt], refusal: BaseException | None = None
     ) -> None:
-        """Wait for the attempts; answer the consumer if it got leases or was refused."""
+        """Wait for the attempts. Answer the consumer if it got leases or was refused."""
         if attempts:
             await asyncio.wait([each.reply for each in attempts])
         consumer.is_attempting = False

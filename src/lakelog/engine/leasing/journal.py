@@ -30,11 +30,11 @@ class PendingOperation:
     done: asyncio.Future[operations.Reply]
     tries: int = 0
     reads: int = 0
-    """How often the log was read for it."""
+    """How often the log was read for this operation."""
     is_unknown: bool = False
-    """The outcome of a commit is unknown: it may have been written."""
+    """True if the outcome of a commit with this operation is unknown."""
     until_ms: int | None = None
-    """When the lease that may have been granted ends. Until then the request finds it."""
+    """When the lease that may have been granted ends. Until then, a repeat of the request finds the lease."""
 
     def lost(self, reply: operations.Reply | LakelogError) -> None:
         """Note that the commit of this reply may have been written. A refusal writes nothing."""
@@ -72,10 +72,10 @@ class Journal:
     not_before: float = 0.0
     """When to decide again after a conflict."""
     stop: PartitionStop | None = None
-    """The last error that concerned this group and partition alone, until messages are handed out here again."""
+    """The last error that concerned this group and partition alone, until messages are delivered here again."""
     pending: deque[PendingOperation] = field(default_factory=deque)
     drops: int = 0
-    """Counts the drops: rows that were requested before a drop are ignored."""
+    """The number of drops of this journal. Rows that were requested before a drop are ignored."""
     awaiting_log: list[PendingOperation] = field(default_factory=list)
     """Operations for which the log is being read. They are pending again afterwards."""
     _config: tuple[int, operations.LeasingConfig] | None = None
@@ -111,7 +111,7 @@ class Journal:
         return (self.group.group_id, self.pid)
 
     def notify(self) -> None:
-        """Wake the dispatcher that hands out messages here: the journal was written, read or dropped."""
+        """Wake the dispatcher of this journal, because the journal was written, read or dropped."""
         self.waiters.wake(self.key)
 
     @property
@@ -126,18 +126,18 @@ class Journal:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether no messages may be handed out here now."""
+        """Return whether delivery is stopped here now."""
         return self.stop is not None and not self.stop.is_over()
 
     def drop(self) -> None:
-        """Forget what was read of the journal, and that the partition was stopped."""
+        """Forget the state of the journal, and that delivery was stopped."""
         self.state = self.stop = None
         self.version = self.nonce = self.since_snapshot = 0
         self.drops += 1
         self.notify()
 
     def stopped(self, error: LakelogError, clock: Clock) -> None:
-        """Hand out nothing here for a while."""
+        """Stop delivery here for a while."""
         if self.stop is None:
             place = f"Group '{self.group.name}' stopped in topic '{self.topic.name}', partition {self.partition}"
             fields: dict[str, str | int] = {
@@ -162,11 +162,11 @@ class Journal:
 def token_before(group: Group, topic: Topic) -> int:
     """Return the token before the first lease of a group in a partition: when the later of the two was created, in µs.
 
-    A group or topic that is deleted and created again must not give out a token that was given out before, or a late
-    answer would reach another lease. Tokens rise by one with each lease, which takes longer than a microsecond. So all
-    tokens given out until now are below the present time in microseconds, and a group that is created now begins above
-    them. A clock that is set back breaks that only if it goes back by nearly the whole life of the deleted group. Until
-    the year 2255 tokens are below 2**53, and exact where numbers are floats.
+    A group or topic that is deleted and created again must not reuse a token, or a late answer would reach another
+    lease. Tokens rise by one with each lease, which takes longer than a microsecond. So all earlier tokens are below
+    the current time in microseconds, and a new group begins above them. A clock that is set back breaks this only if it
+    goes back by nearly the whole life of the deleted group. Until the year 2255 tokens are below 2**53, and exact where
+    numbers are floats.
     """
     return round(max(group.created_at, topic.created_at).timestamp() * 1_000_000)
 

@@ -24,9 +24,9 @@ from lakelog.storage.store import PartitionStore
 
 _TRIES = 40
 _PAUSE_SECONDS = 0.002
-"""Average pause after a conflict, doubled with each try: two servers that decide in step would never agree."""
+"""Average pause after a conflict, doubled with each attempt. Without it, two servers could conflict forever."""
 _TRUST_SECONDS = 1.0
-"""How long after the journal was last read `NothingAvailable` is answered from the cache."""
+"""For this time after a read of the journal, `NothingAvailable` is answered without reading it again."""
 
 Orphans = list[tuple[Journal, Operation, Reply]]
 """Replies to callers that gave up."""
@@ -136,7 +136,7 @@ class JournalWriter:
 
 
 def is_doubtful(commit: PendingCommit) -> bool:
-    """Return whether to confirm a reply against the journal: one that writes nothing is not checked by a commit."""
+    """Return whether to confirm a reply against the journal, because it writes nothing and so no commit checks it."""
     assert commit.step is not None
     stale = time.monotonic() - commit.journal.seen_at > _TRUST_SECONDS or any(
         map(PendingOperation.is_search, commit.pending)

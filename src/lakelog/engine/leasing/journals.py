@@ -1,9 +1,9 @@
 """Journals: the progress of groups in partitions, as this process knows it, and the only way to change it.
 
-The decision queue of a journal's cell queues, decides and writes operations. The cache proves nothing: a decision holds
-only if its version still follows the journal's last one when it is written, and a reply with nothing to write only
-after the journal was read. Every operation can be decided again, so that a commit of unknown outcome is read
-again and repeated.
+The decision queue of a journal's cell queues, decides and writes operations. The cache may be out of date: a decision
+counts only if its version follows the journal's last one when it is written, and a reply with nothing to write counts
+only after the journal was read. Every operation can be decided again, so that a commit of unknown outcome is read again
+and repeated.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Journals:
         self._queues = {cell: DecisionQueue(cell, clocks[cell], pipeline) for cell in cells}
         self._journals: dict[tuple[int, int], Journal] = {}
         self._altered: dict[int, Group] = {}
-        """Groups as they were last altered in this process. A caller may still hold an older one."""
+        """Groups as they were last altered in this process. A caller may still hold an older value."""
         self._requests = count(1)
         self._name = secrets.token_hex(4)
 
@@ -157,11 +157,11 @@ class Journals:
                 journal.drop()
 
     def stop(self, journal: Journal, error: LakelogError) -> None:
-        """Hand out nothing of the partition to the group for a while."""
+        """Stop delivery of the partition to the group for a while."""
         journal.stopped(error, self._clocks[journal.cell])
 
     async def _read(self, journals: Sequence[Journal], is_meant: Callable[[Journal], bool]) -> None:
-        """Read all cells before raising the error of one."""
+        """Read all cells, then raise the error of a cell that failed."""
         refusal: LakelogError | None = None
         for cell in {journal.cell: None for journal in journals}:
             # Checked here, because a decision may have begun while another cell was read.
@@ -183,7 +183,10 @@ class Journals:
         return cell in self._cell_health
 
     def _cell_unresponsive(self, cell: int) -> None:
-        """Refuse all that wait for the cell. Running commits go on, and release leases whose callers are gone."""
+        """Refuse the operations that wait for the cell.
+
+        Running commits continue, and release leases whose callers are gone.
+        """
         unknown = OutcomeUnknown.after(_silent())
         for commit in self._queues[cell].in_flight:
             for pending in commit.pending:

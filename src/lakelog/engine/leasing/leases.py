@@ -176,7 +176,7 @@ class Leases:
         return dispatcher
 
     async def _renew(self, group: Group, dispatcher: Dispatcher) -> Group:
-        """Give the dispatcher the group and its topic as they are now."""
+        """Return the dispatcher, updated to the current group and topic."""
         now = await self._directory.resolve(group.scope, group.name, create=False)
         dispatcher.refresh(now, await self._directory.group_topic(now, dispatcher.topic), dispatcher.topic)
         return now
@@ -201,7 +201,7 @@ class Leases:
         member = await self._members.membership(group, request.member_id)
         if request.generation is not None and request.generation < member.generation:
             raise StaleGeneration(
-                f"The group is at generation {member.generation}; heartbeat, and ask with that one.",
+                f"The group is at generation {member.generation}; send a heartbeat, then call with that generation.",
                 generation=member.generation,
             )
         return member
@@ -242,7 +242,7 @@ class Leases:
     # Answers ----------------------------------------------------------------------------------------------------------
 
     async def _leased(self, journal: Journal, granted: Granted, owner: str) -> Leased | None:
-        """Return the lease with its batches. If they cannot be read (a damaged segment), release it: None."""
+        """Return the lease with its batches. If the batches cannot be read, release the lease and return None."""
         offsets: Sequence[int] = granted.offsets
         try:
             pieces = await self._context.batch_cache.pieces(journal.topic, journal.partition, offsets)
@@ -271,8 +271,8 @@ class Leases:
     async def _cut(self, journal: Journal, owner: str, granted: Granted, readable: Sequence[int]) -> None:
         """Release the messages of a lease that retention has deleted; they are counted as cut.
 
-        This happens before the owner learns of the lease: while they are open, it could not ack a later message of
-        the same key.
+        This happens before the owner receives the lease: while these messages are open, the owner could not ack a later
+        message of the same key.
         """
         left = sorted(set(granted.offsets) - set(readable))
         ranges = [(offset, offset + 1) for offset in left]
@@ -298,15 +298,15 @@ def _check(request: ConsumeRequest) -> None:
     _check_owner(request.owner)
     check_lease_ms(request.lease_ms)
     if not 1 <= request.max_messages <= limits.MAX_BATCH_MESSAGES:
-        raise InvalidRequest(f"`max_messages` is 1 to {limits.MAX_BATCH_MESSAGES}.")
+        raise InvalidRequest(f"`max_messages` must be from 1 to {limits.MAX_BATCH_MESSAGES}.")
     if not 0 <= request.wait_ms <= limits.MAX_WAIT_MS:
         raise InvalidRequest(f"`wait_ms` is 0 to {limits.MAX_WAIT_MS}.")
     if request.request_id is not None and not 0 < len(request.request_id.encode()) <= MAX_OWNER_BYTES:
-        raise InvalidRequest(f"A request id has 1 to {MAX_OWNER_BYTES} bytes.")
+        raise InvalidRequest(f"A request id must have 1 to {MAX_OWNER_BYTES} bytes.")
     if request.member_id is not None and not 0 < len(request.member_id.encode()) <= MAX_OWNER_BYTES:
-        raise InvalidRequest(f"A member's id has 1 to {MAX_OWNER_BYTES} bytes.")
+        raise InvalidRequest(f"A member id must have 1 to {MAX_OWNER_BYTES} bytes.")
 
 
 def _check_owner(owner: str) -> None:
     if not 0 < len(owner.encode()) <= MAX_OWNER_BYTES or not owner.isprintable():
-        raise InvalidRequest(f"`owner` names the consumer: 1 to {MAX_OWNER_BYTES} bytes of printable text.")
+        raise InvalidRequest(f"`owner` must be 1 to {MAX_OWNER_BYTES} bytes of printable text that names the consumer.")

@@ -34,7 +34,7 @@ class Loader:
         self._clocks = clocks
 
     async def load(self, cell: int, journals: Sequence[Journal]) -> Errors:
-        """Read journals: whole if there is no state, else from the state on. Return errors of unreadable ones."""
+        """Read journals, from their cached state on. Return the errors of journals that could not be read."""
         if not self._clocks[cell].known:
             self._clocks[cell].heard(int((await self._cells[cell].clock()).timestamp() * 1000))
         if not journals:

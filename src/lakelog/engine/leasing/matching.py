@@ -1,4 +1,4 @@
-"""Matching: the consumers that wait, what is known of each partition, and one round of matching them."""
+"""Matches waiting consumers with the partitions of a topic, in rounds."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class LeasingContext:
 
 @dataclass(slots=True, eq=False)
 class WaitingConsumer:
-    """A consumer that waits for messages. `own` are its member's partitions; `strict`: it takes from no others."""
+    """A consumer that waits for messages. `own` are its member's partitions; if `strict`, it takes from no others."""
 
     take: AcquireMessages
     done: asyncio.Future[Grants]
     own: frozenset[int] = frozenset()
     strict: bool = False
     is_repeat: bool = False
-    """The call says that it was sent before."""
+    """True if the caller says that it sent the call before."""
     answered: frozenset[int] = frozenset()
-    """Partitions of the answers in the call, which are decided with it: they may free messages there."""
+    """Partitions of the answers in the call. The answers are decided with the call, and may free messages there."""
     is_attempting: bool = False
     is_last: bool = False
-    """It does not wait any longer: it is served now or not at all."""
+    """True if the consumer's time has passed: it is served now or not at all."""
     is_dismissed: bool = False
     has_waited: bool = False
-    """Nothing was available when it arrived."""
+    """True if nothing was available when the consumer arrived."""
     empty_at: dict[int, int] = field(default_factory=dict)
-    """Partitions that had nothing for this owner, perhaps for others, with the number of changes at that time."""
+    """Partitions that had nothing for this owner, with their number of changes at that time."""
     unsearched: dict[int, None] = field(default_factory=dict)
     """For a repeat: partitions that may have its lease. They are tried first, for that lease alone."""
 
@@ -62,7 +62,7 @@ class PartitionView:
     batch_cache: BatchCache
     clock: Clock
     changes: int = 0
-    """Counts what happened here."""
+    """The number of changes in the partition so far."""
     wanted: int = 0
     """How many messages consumers try to get now."""
     ends: tuple[int, int] = (0, 0)
@@ -139,7 +139,7 @@ def not_loaded(views: Iterable[PartitionView]) -> list[Journal]:
 
 @dataclass(slots=True, eq=False)
 class LeaseAttempt:
-    """One consumer at one partition, being decided. A share of 0 only looks for the lease of a repeat."""
+    """An attempt to lease messages of a partition to a consumer. A share of 0 only looks for the lease of a repeat."""
 
     view: PartitionView
     partition: int
@@ -150,7 +150,7 @@ class LeaseAttempt:
 
 
 def error_of(attempts: Sequence[LeaseAttempt], refusal: BaseException | None) -> BaseException | None:
-    """Return the error for the consumer, if any. One stopped partition is none while others go on."""
+    """Return the error for the consumer, if any. A stopped partition is not an error while others continue."""
     for each in attempts:
         failed, stop = each.reply.exception(), each.view.journal.stop
         is_stopped = stop is not None and failed is stop.error
@@ -163,7 +163,7 @@ def error_of(attempts: Sequence[LeaseAttempt], refusal: BaseException | None) ->
 
 
 def stop_of_all_partitions(views: Sequence[PartitionView], consumer: WaitingConsumer) -> LakelogError | None:
-    """Return an error if all partitions that the consumer may take from are stopped: waiting would not help."""
+    """Return an error if all partitions that the consumer may take from are stopped, because waiting would not help."""
     stops = [view.journal.stop for view in views if not consumer.strict or view.journal.partition in consumer.own]
     return stops[0].error if stops and stops[0] and all(stops) else None
 
@@ -212,7 +212,7 @@ class Matcher:
         return busy
 
     def _assign(self, consumer: WaitingConsumer, partition: int) -> bool:
-        """Let the consumer try the partition if something is left. Return whether it may try further ones."""
+        """Let the consumer try the partition if messages are left. Return whether it may try more partitions."""
         view = self._views[partition]
         wants = self._wants.get(consumer)
         if wants is None:

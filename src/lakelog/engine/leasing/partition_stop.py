@@ -1,8 +1,8 @@
-"""Partition stops: why a group does not go on in one partition, and when it is tried again.
+"""Partition stops: why a group does not continue in one partition, and when it is tried again.
 
-A damaged file, a journal event of a newer version or a defect concerns one group in one partition. Nothing is handed
-out there for a while; other groups and partitions go on. An unresponsive database is not a stop: it concerns all of
-its partitions.
+A damaged file, a journal event of a newer version or a defect concerns one group in one partition. Delivery stops there
+for a while; other groups and partitions continue. An unresponsive database is not a stop: it concerns all of its
+partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PartitionStop:
     error: LakelogError
     at_ms: int
     until: float
-    """No messages are handed out before this time of the process's monotonic clock."""
+    """No messages are delivered before this time of the process's monotonic clock."""
 
     def is_over(self) -> bool:
         return time.monotonic() >= self.until

@@ -84,7 +84,7 @@ def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> opera
     if not ranges:
         raise InvalidRequest("The answer names no messages; give an offset or offsets.")
     if any(first < 0 or end <= first for first, end in ranges):
-        raise InvalidRequest("A range of offsets goes from its first to its last offset, both at least 0.")
+        raise InvalidRequest("A range of offsets must be a first and a last offset, with 0 <= first <= last.")
     if verb in _RETURNS:
         if answer.delay_ms is not None and not 0 <= answer.delay_ms <= MAX_DELAY_MS:
             raise InvalidRequest(f"`delay_ms` must be from 0 to {MAX_DELAY_MS} (one week), not {answer.delay_ms}.")
@@ -110,4 +110,4 @@ def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> opera
 
 def check_lease_ms(lease_ms: int) -> None:
     if not MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS:
-        raise InvalidRequest(f"`lease_ms` is {MIN_LEASE_MS} to {MAX_LEASE_MS}.")
+        raise InvalidRequest(f"`lease_ms` must be from {MIN_LEASE_MS} to {MAX_LEASE_MS}.")

@@ -1,7 +1,7 @@
 """The partitions of one topic that may have messages for one group, in the order in which to try them.
 
 A partition becomes ready when its log grows, a retry is due, a lease expires or a key becomes free. It stays ready
-until an attempt finds nothing. Knowing too little here only delays a delivery: the journals decide.
+until an attempt finds nothing. Out-of-date knowledge here only delays a delivery, because the journals decide.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReadyPartitions:
             self._timer.cancel()
 
     def in_order(self) -> list[int]:
-        """Return the partitions to try. Due ones come first: among many partitions, their turn would come too late."""
+        """Return the partitions to try. Due partitions come first, so that they do not wait behind many others."""
         return [each for each in {**self._due, **self._ready} if self._is_open(each)]
 
     def of(self, consumer: WaitingConsumer) -> Iterator[int]:
@@ -57,18 +57,18 @@ class ReadyPartitions:
         return self._context.journals.is_unresponsive(self.views[partition].journal.cell)
 
     def mark(self, partition: int) -> None:
-        """Try the partition: something changed there."""
+        """Mark the partition as ready, because something changed there."""
         self.views[partition].changes += 1
         self._ready[partition] = None
         self._on_ready()
 
     def mark_freed(self, partition: int) -> None:
-        """Try the partition if an answer that is being decided may free messages there."""
+        """Mark the partition as ready if an answer that is being decided may free messages there."""
         if partition not in self._ready and self.views[partition].may_be_freed():
             self.mark(partition)
 
     def mark_committed(self, view: PartitionView) -> None:
-        """After a commit, keys may be free, and a retry may be due earlier than anything else."""
+        """Mark the partition as ready if a commit made messages available, and set the timer for the next retry."""
         journal = view.journal
         in_ms = view.due_in_ms()
         if in_ms is not None and in_ms <= 0:
@@ -81,7 +81,7 @@ class ReadyPartitions:
             self._arm(in_ms)
 
     def mark_due(self) -> None:
-        """Try the partitions where a lease has expired or a retry is due, and set the timer for the next one."""
+        """Mark partitions as ready where a lease has expired or a retry is due, and set the timer for the next one."""
         self._timer = None
         later: list[int] = []
         for partition, view in enumerate(self.views):
@@ -95,7 +95,7 @@ class ReadyPartitions:
             self._arm(min(later))
 
     def mark_attempted(self, consumer: WaitingConsumer, attempt: LeaseAttempt, reply: Reply) -> None:
-        """Move the partition to the end, so that partitions take turns; remove it if it has nothing to hand out."""
+        """Move the partition to the end, so that partitions take turns; remove it if it has nothing to deliver."""
         view, partition = attempt.view, attempt.partition
         self._due.pop(partition, None)
         if self._ready.pop(partition, 0) is None:

@@ -32,7 +32,7 @@ _AT_ONCE = 6
 _STRETCH_MESSAGES = 4000
 _BATCH_MESSAGES = 1000
 KEPT_BYTES = 32 << 20
-"""Cached ranges. Groups that catch up are at different places of one file, and each returns for what follows."""
+"""The number of cached ranges. Groups that catch up read different parts of one file, each in order."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 
 
 class Extents:
-    """Reads all partitions; one per engine. `url` is that of the object store, if there is one."""
+    """Reads all partitions; one per engine. `url` is the URL of the object store, if there is one."""
 
     def __init__(self, cells: Mapping[int, PartitionStore], url: str | None = None) -> None:
         self.cells = cells
@@ -130,7 +130,7 @@ class Extents:
                 raise self._unreadable(segment, error) from error
 
     def _unreadable(self, segment: Segment, damage: SegmentDamaged) -> SegmentDamaged:
-        """Return the error for readers: the whole segment, unless the damage names a part of it."""
+        """Return the error for readers. It names the whole segment, unless only a part of it is damaged."""
         self._failures.failed(damage.detail, kind=segment.path)
         first = damage.subject.get("first_offset", segment.first)
         end = damage.subject.get("end_offset", segment.end)
@@ -149,7 +149,7 @@ class Extents:
 
         if self.url is None:
             raise ConfigurationError(
-                "Some of the log is in an object store, and this process does not know which: set LAKELOG_OBJECT_STORE."
+                "A part of the log is in an object store that this process does not know. Set LAKELOG_OBJECT_STORE."
             )
         return open_store(self.url)
 

@@ -117,7 +117,7 @@ class Publisher:
             if any(message.partition is None for message in messages):
                 # Another server, or this one after partitions were added, might choose another partition and not find
                 # the batch there.
-                raise InvalidRequest("A sequence counts batches into one partition: give each message's partition.")
+                raise InvalidRequest("A sequence numbers the batches of one partition. Give each message's partition.")
             if any(message.idempotency_key is not None for message in messages):
                 raise InvalidRequest("Give a sequence or idempotency keys, not both: either makes a retry safe.")
             if faults:
@@ -148,7 +148,7 @@ class Publisher:
     async def _one(
         self, scope: Scope, name: str, message: Message, numbered: Numbered | None, epoch: int | None
     ) -> Receipt | LakelogError | None:
-        """Publish one plain message at half the cost.
+        """Publish one plain message on a faster path.
 
         Return None, with nothing written, if it needs the normal path.
         """
@@ -256,7 +256,7 @@ class Publisher:
         parts = _parts(topic, messages, chosen, hashes)
         if numbered and len(parts) > 1:
             raise InvalidRequest(
-                "A sequence counts batches into one partition, and these messages go to several: "
+                "A sequence numbers the batches of one partition, but these messages go to several: "
                 "give each message's partition, or use idempotency keys."
             )
         for part, _ in parts:
@@ -429,7 +429,10 @@ def _outdated(found: _Round[Answer], topic: Topic, epochs: dict[int, int | None]
 
 def _sequence_refused(topic: Topic, partition: int, verdict: Verdict) -> SequenceRefused:
     if verdict is Verdict.UNKNOWN_PRODUCER:
-        detail = "This partition does not know the producer (any more): begin with a new producer id, at sequence 0."
+        detail = (
+            "This partition does not know the producer or has forgotten it. Start with a new producer id, at "
+            "sequence 0."
+        )
     else:
         detail = "The sequence does not continue the producer's last batch here; an earlier batch is missing."
     return SequenceRefused(detail, topic=topic.name, partition=partition, reason=verdict.name.lower())

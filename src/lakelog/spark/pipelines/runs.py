@@ -84,5 +84,5 @@ def _end(log: Lakelog, recorder: RunRecorder, failed: str | None = None) -> None
 
 def _told(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt | SystemExit):
-        return "Stopped before it was finished."
+        return "The run was stopped before it finished."
     return getattr(error, "detail", None) or f"{type(error).__name__}: {error}"[:1000]

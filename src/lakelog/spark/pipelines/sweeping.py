@@ -32,7 +32,7 @@ class SweepSummary:
     """The result of a sweep, or of a dry run.
 
     Attributes:
-        dry_run: Whether nothing was deleted.
+        dry_run: True if this was a dry run, which deletes nothing.
         files: Files that were checked.
         deleted: Files that were deleted, or would be.
         bytes: Size of these files.

@@ -1,4 +1,4 @@
-"""`tier`: moves a topic's older messages from hot tables into segments, without readers noticing.
+"""`tier`: moves a topic's older messages from hot tables into segments. Readers see no difference.
 
 A run can be killed at any point, and two runs can overlap: files have unique names, are registered for exact offsets,
 are read again and compared, and only then become active. Segments that an earlier run left unverified are verified
@@ -42,7 +42,7 @@ class TierSummary:
 
     Attributes:
         topic: The topic.
-        dry_run: Whether nothing was moved.
+        dry_run: True if this was a dry run, which moves nothing.
         messages: Messages that were moved, or would be.
         segments: Segments that were written, or would be.
         bytes: Size of the files; in a dry run, of the stored batches.
@@ -70,7 +70,7 @@ class TierSummary:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there was nothing to tier."""
+        """True if there was nothing to tier."""
         return not (self.segments or self.settled or self.taken or self.dropped)
 
     def figures(self) -> dict[str, int]:
@@ -209,9 +209,9 @@ class _TierRun:
             for wave in waves(ranges, WAVE * parallelism(self._spark)):
                 self._wave(wave)
         if missed := self._ranges(wish, ends):
-            why = self._troubles[-1] if self._troubles else "Files do not read back as they were written."
+            why = self._troubles[-1] if self._troubles else "Some files differ from what was written."
             raise ObjectStoreUnavailable(
-                f"{len(missed)} of the segments could not be made: {why} What was done stays; run it again.",
+                f"{len(missed)} of the segments could not be written: {why} What was done stays; run it again.",
                 topic=self._place.topic,
             )
         return self._done

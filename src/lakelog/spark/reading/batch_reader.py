@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
 
 
 ROWS = 10_000
-"""Rows of a batch for Spark: smaller batches cost more per row, larger ones delay the first row."""
+"""The number of rows in a batch for Spark. Smaller batches cost more per row, larger ones delay the first row."""
 
 
 @lru_cache(maxsize=1)

@@ -46,13 +46,13 @@ class ReadRange:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the range covers the whole segment."""
+        """True if the range covers the whole segment."""
         return self.segment is not None and (self.first, self.end) == (self.segment.first, self.segment.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSizes:
-    """How much a task reads. A small read is spread over `aim` tasks, if each has at least `least` to read."""
+    """How much a task reads. A small read is spread over `aim` tasks, if each reads at least `least`."""
 
     cold_bytes: int = 96 * MiB
     least_cold_bytes: int = 8 * MiB
@@ -110,7 +110,7 @@ def require_whole(plan: Plan, starts: Mapping[int, int] | None, ends: Mapping[in
 def out_of_range(topic: str, partition: PartitionPlan, offset: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
         f"Partition {partition.partition} of {topic!r} holds offsets {partition.log_start} up to, not including, "
-        f"{partition.high_watermark}; {offset} is outside. Older messages are gone by retention or a purge.",
+        f"{partition.high_watermark}; {offset} is outside. Retention or a purge removed older messages.",
         topic=topic,
         partition=partition.partition,
         offset=offset,
@@ -135,7 +135,7 @@ def _ranges_of(plan: PartitionPlan) -> Iterator[ReadRange]:
 
 def _hole(plan: PartitionPlan, offset: int) -> Unavailable:
     return Unavailable(
-        f"The plan of partition {plan.partition} says nothing about offset {offset}. Read again.",
+        f"The plan of partition {plan.partition} does not contain offset {offset}. Read again.",
         partition=plan.partition,
         offset=offset,
     )

@@ -85,7 +85,7 @@ def _expect(place: ReadTarget, read_range: ReadRange, at: int, batch: pa.RecordB
     ) or at + batch.num_rows > read_range.end:
         raise Unavailable(
             f"Partition {read_range.partition} of {place.topic!r} was read from offset {offsets[0].as_py()} on, "
-            f"where {at} should follow.",
+            f"but offset {at} should follow.",
             topic=place.topic,
             partition=read_range.partition,
             offset=at,

@@ -81,7 +81,7 @@ def time_of(text: Time | None, name: str, now: datetime | None = None) -> dateti
         time = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         raise InvalidRequest(
-            f"`{name}` is a time such as 2026-01-31T12:00:00Z, or how long ago, such as '1 day' or '90 min'; "
+            f"`{name}` must be a time such as 2026-01-31T12:00:00Z, or how long ago, such as '1 day' or '90 min'; "
             f"not {text!r}."
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)

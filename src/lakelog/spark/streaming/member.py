@@ -1,6 +1,6 @@
 """A streaming query as the only member of its cursor group. It joins, commits, and notices if it is replaced.
 
-It belongs to the driver's Python process. `planning` decides about positions; this keeps them.
+The member belongs to the driver's Python process. `planning` decides about positions; this module commits them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class StreamMember:
         self._thread: threading.Thread | None = None
 
     def begin(self, at: Offsets) -> dict[int, GroupPosition]:
-        """Become the only member, and return the group's positions. From now on only a seek can change them otherwise.
+        """Become the only member, and return the group's positions.
+
+        From now on, only this member or a seek changes them.
 
         A group that has no position in the topic is created with the position `at`, which names every partition.
         """
@@ -93,7 +95,10 @@ class StreamMember:
                 self._send_surely(changed)
 
     def confirm(self) -> None:
-        """Raise if the query was replaced or a seek moved the group. Call the server unless that is confirmed."""
+        """Raise an error if the query was replaced or a seek moved the group.
+
+        Call the server unless this was just confirmed.
+        """
         with self._lock:
             self._check()
             if time.monotonic() >= self._sure_until:
@@ -111,8 +116,8 @@ class StreamMember:
     def withdraw(self) -> None:
         """Leave, and delete the group if this run created it.
 
-        For a query that ends before its first micro-batch: a position that it left behind would override the start
-        options of the next query.
+        It is for a query that ends before its first micro-batch: a position that it left behind would override the
+        start options of the next query.
         """
         self.leave()
         if not self._has_created:
@@ -229,7 +234,7 @@ class StreamMember:
             return self._member.membership or found
 
     def _rejoin(self) -> Membership:
-        """After a timeout: confirm the positions, which joins again if no other query has joined."""
+        """Confirm the positions after a timeout. This joins again if no other query has joined."""
         with self._lock:
             self._guard()
             assert self._member.membership is not None

@@ -25,7 +25,7 @@ class StreamOptions:
     group: str | None = None
     start: str = LATEST
     has_start: bool = False
-    """Whether the options say where to start."""
+    """True if the options say where to start."""
     start_offsets: Mapping[int, int] = field(default_factory=dict)
     max_messages: int | None = None
     session_ms: int = DEFAULT_SESSION_MS
@@ -37,7 +37,7 @@ def stream_wish(options: Mapping[str, str]) -> StreamOptions:
     group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
     start = given.get("start", LATEST).lower()
     if start not in (EARLIEST, LATEST):
-        raise InvalidRequest(f"Option `start` is {EARLIEST} or {LATEST}, not {start!r}.")
+        raise InvalidRequest(f"Option `start` must be {EARLIEST} or {LATEST}, not {start!r}.")
     most = given.get("maxmessagespertrigger")
     return StreamOptions(
         topic=topic_of(given),

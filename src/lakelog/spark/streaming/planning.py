@@ -53,12 +53,12 @@ class StreamOffset:
         """Return the offset of a checkpoint; raise an error if another source, topic or version wrote it."""
         if found.get("format") != _FORMAT:
             raise InvalidRequest(
-                "The checkpoint was not written by this version of the source `lakelog`; take another."
+                "The checkpoint was not written by this version of the source `lakelog`. Use another checkpoint."
             )
         if found.get("topic") != topic:
             raise InvalidRequest(
                 f"The checkpoint is of topic {found.get('topic')!r}, and the query reads {topic!r}: "
-                "a query that reads another topic needs a checkpoint of its own."
+                "a query that reads another topic needs its own checkpoint."
             )
         return cls(
             topic=topic,

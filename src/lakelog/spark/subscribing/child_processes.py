@@ -145,7 +145,7 @@ class _Slot:
         self._tasks = tasks
         self._pickled = pickled
         self._sent: list[int] = []
-        """Numbers of the tasks that the child has not finished; the next one is last."""
+        """The numbers of the tasks that the child has not finished, in reverse order."""
         self._outcomes: dict[int, HandlerOutcome] = {}
         self._blocked: set[int] = set()
 

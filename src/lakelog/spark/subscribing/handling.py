@@ -35,7 +35,7 @@ LENGTH = struct.Struct("<Q")
 
 
 class ChildEvent(IntEnum):
-    """An event from a child: READY or UNUSABLE first, then one of the first five for each message."""
+    """An event from a child. READY or UNUSABLE comes first, then one of the first five for each message."""
 
     ACK = 1
     NACK = 2

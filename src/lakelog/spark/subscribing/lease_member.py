@@ -1,6 +1,6 @@
 """The driver as a member of a lease group: it takes, keeps and answers leases, and sends heartbeats.
 
-It does with threads what a worker does in its event loop. `subscribe` decides which messages run where.
+It uses threads for what a worker does in its event loop. `subscribe` decides which messages run where.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LeaseMember:
         self._leaving = threading.Event()
 
     def join(self) -> None:
-        """Join the group. Raise what the server refuses: other settings, a missing right, a missing topic."""
+        """Join the group. Raise an error if the server refuses: other settings, a missing right, a missing topic."""
         self._member.join()
         self.order = self._group.describe().group.settings.order
         self._keeper.begin()
@@ -102,7 +102,7 @@ class LeaseMember:
         return found
 
     def keep(self, partition: int, token: int) -> int:
-        """Extend the lease from now on. Return its number."""
+        """Keep extending the lease from now on. Return its number."""
         return self._keeper.keep(self._source, partition, token, self._lease_ms / 1000, _FOR_EVER)
 
     def drop(self, numbers: Sequence[int]) -> None:

@@ -125,8 +125,8 @@ def subscribe(
         filter: An expression that the server evaluates, or a function that executors call with the value. Messages that
             do not match are acked without running the handler. Default: that of the group.
         order: The order in which messages are delivered. Default: that of the group.
-        dead_letter: Whether a message becomes a dead letter after its last retry, or is discarded. Default: that of the
-            group.
+        dead_letter: True to keep a message as a dead letter after its last retry; False discards it. Default: that of
+            the group.
         start_from: Where a new group starts: "latest", "earliest", or a time. Default: "latest".
         concurrency: How many handlers run at the same time, 1 or more. Default: one for each core of the cluster.
         batch_size: The largest number of messages in a round, from 1 to 10,000. Default: 5000.

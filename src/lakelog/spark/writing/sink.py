@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _REQUESTS_AHEAD = 2
-"""One share is sent while the next is prepared; more would only use memory."""
+"""The number of shares that wait to be sent while the next one is encoded. More would only use memory."""
 
 _DECIDE_TRIES = 4
 """Attempts to decide a write, each with all retries of the client. A write to many partitions may take longer than one.
@@ -47,7 +47,7 @@ _found: set[tuple[ConnectionSettings, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """The topic when partitions were chosen."""
+    """The topic at the time when partitions were chosen."""
 
     topic: str
     incarnation: int
@@ -56,7 +56,7 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask(WriterCommitMessage):
-    """The rows that one attempt of a task has staged; empty without rows."""
+    """The rows that one attempt of a task has staged; empty if it had none."""
 
     write_id: str
     attempt: str
@@ -112,7 +112,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         given, _ = known_options(options, WRITE_OPTIONS, of="a write", besides=SPARK_SINK_OPTIONS)
         if given.get("writeid"):
             raise InvalidRequest(
-                "A stream makes a write id for each micro-batch by itself. Remove the option `writeId`."
+                "A stream creates a write id for each micro-batch itself. Remove the option `writeId`."
             )
         self._to = _destination(given, schema, overwrite)
         _require_once(self._to)
@@ -122,7 +122,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
         if not query or not batch:
-            raise InvalidRequest("Spark does not say which query and micro-batch this is; use Spark 4.2 or 4.3.")
+            raise InvalidRequest("Spark does not report the query and the micro-batch. Use Spark 4.2 or 4.3.")
         # Each task reads it, because a stream runs for long. If partitions were added and tasks saw different numbers,
         # the decision is refused and the micro-batch runs again.
         return _stage(self._to, self._to.describe(), f"{query}/{batch}", iterator)
@@ -206,8 +206,9 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
     targets = {message.target for message in staged if message.target is not None}
     if len(targets) > 1:
         raise EpochChanged(
-            f"Partitions were added to topic '{topic}' while this was written, and tasks chose by different numbers of "
-            "them; nothing is published. Run it again.",
+            f"Partitions were added to topic '{topic}' while this was written, and tasks chose partitions "
+            f"by different "
+            "numbers. Nothing was published. Run the write again.",
             topic=topic,
         )
     target = next(iter(targets), None)

@@ -44,7 +44,8 @@ def newest_version() -> int:
 async def migrate(url: str, cells: Mapping[str, str] | None = None) -> list[str]:
     """Migrate the databases of the catalog and the additional cells, and return the names of the applied migrations.
 
-    A cell gets its number from the catalog. Its database is marked with it and can serve no other installation.
+    A cell gets its number from the catalog. The number is recorded in its database, which can serve no other
+    installation.
     """
     catalog = await _connect(url)
     try:

@@ -364,7 +364,7 @@ def _by_roll(
 
 
 def _batch(row: asyncpg.Record, prefix: str = "") -> HotBatch:
-    """Return the batch of a row. Its columns have a prefix if the row has the columns of a head, too."""
+    """Return the batch of a row. Its columns have a prefix if the row also has the columns of a head."""
     count = row[f"{prefix}count"]
     return HotBatch(
         base=row["end_offset"] - count,

@@ -1,4 +1,4 @@
-"""The operations of consumers: lease messages and answer for them. They carry bytes, or are on the fast path."""
+"""The operations of consumers: lease messages, and answer them. These operations carry bytes or need a fast path."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _WHOSE = {"topic": "orders", "group": "billing", "owner": "worker-1", "partition
 _PUSH_QUERY = (
     Parameter("topic", NAME, "The topic."),
     Parameter("group", NAME, "The group."),
-    Parameter("owner", _IDENTITY, "Who leases the messages, and will answer for them."),
+    Parameter("owner", _IDENTITY, "The consumer that leases the messages and answers them."),
     Parameter(
-        "max_in_flight", number(1, limits.MAX_BATCH_MESSAGES, 1), "The most messages that are leased and unanswered."
+        "max_in_flight",
+        number(1, limits.MAX_BATCH_MESSAGES, 1),
+        "The largest number of leased and unanswered messages.",
     ),
-    Parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "How long each lease is."),
-    Parameter("member_id", _IDENTITY, "The member of the group that asks, if it is one."),
+    Parameter("lease_ms", number(MIN_LEASE_MS, MAX_LEASE_MS, DEFAULT_LEASE_MS), "The duration of each lease."),
+    Parameter("member_id", _IDENTITY, "The member of the group that makes the call, if it is one."),
     Parameter("generation", number(0, 2**62), "The generation that the member knows."),
     Parameter("start_from", {"type": "string", "maxLength": 40}, "`earliest`, `latest`, `none`, an offset, or a time."),
     Parameter("order", {"enum": ["key", "partition", "none"]}, "The group's order."),
@@ -70,7 +72,7 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
                 Parameter(
                     "repeat",
                     {"type": "boolean", "default": False},
-                    "The call was sent before with the same `request_id`, and its answer was lost.",
+                    "True if the call was sent before with the same `request_id`, and its response was lost.",
                 ),
             ),
         ),

@@ -1,4 +1,4 @@
-"""The operations that publish and fetch messages. They carry bytes, and have handlers of their own."""
+"""The operations that publish and fetch messages. They carry bytes, and have their own handlers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FETCH_QUERY = (
         "Begin with the first message appended at this time or later.",
     ),
     Parameter("last", number(0, 2**62), "Begin this many messages before the high watermark."),
-    Parameter("limit", number(1, 10_000, 1000), "The most messages to return."),
+    Parameter("limit", number(1, 10_000, 1000), "The largest number of messages to return."),
     Parameter("max_bytes", number(1, 16 << 20, 16 << 20), "Stop after the batch that reaches this many stored bytes."),
-    Parameter("wait_ms", number(0, 30_000, 0), "How long to wait while there is nothing."),
+    Parameter("wait_ms", number(0, 30_000, 0), "How long to wait if there are no messages."),
 )
 MESSAGES: tuple[Operation[Any, Any], ...] = (
     Operation(

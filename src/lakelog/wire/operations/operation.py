@@ -63,7 +63,7 @@ def text(longest: int) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """The bodies of an operation with a handler of its own, by media type and status.
+    """The bodies of an operation with its own handler, by media type and status.
 
     Operations that carry bytes (publish, fetch, consume, answers) have one instead of a reply.
 
@@ -104,7 +104,7 @@ class Operation(Generic[Asked, Found]):
         name: The name, in metrics, log lines and the OpenAPI document.
         method: The HTTP method.
         path: The HTTP path; the names in braces are fields of the request.
-        rights: The rights of which a caller needs one. None stops the server at its start.
+        rights: The rights of which a caller needs one. A server does not start if an operation has none.
         summary: One line for the OpenAPI document.
         request: The struct that holds the fields of the path, the query (GET) and the JSON body (other methods). None
             if the handler decodes the call itself.
@@ -113,13 +113,13 @@ class Operation(Generic[Asked, Found]):
         requires_body: Whether the body must be sent although each of its fields has a default.
         status: The status of a reply with a body. One without a body has 204.
         is_read: Whether the operation changes nothing although its method is not GET.
-        is_repeatable: Whether a client may repeat the call when it does not know what became of the first one.
+        is_repeatable: Whether a client may repeat the call if the outcome of the first one is unknown.
         problems: Statuses of failures, besides those that every operation may have.
         example: An example of the JSON body.
         audit: The line in the audit log, for operations that change something.
         home: The fields of the request by which the server that should handle it is found.
         waits: Whether the request has a `wait_ms` during which the reply may be delayed.
-        media: The bodies, for operations with a handler of their own.
+        media: The bodies, for operations with their own handler.
         alias_of: The name of the operation of which this is a second path.
     """
 
@@ -197,7 +197,7 @@ class Operation(Generic[Asked, Found]):
         return self.rest(**{each.name: getattr(request, each.name) for each in _fields(self.rest)})
 
     def with_path(self, path: Mapping[str, str], rest: Struct | None) -> Asked:
-        """Return the request of a path's fields and the rest of the fields."""
+        """Return the request with the fields of the path and the other fields."""
         assert self.request is not None
         if not self.path_fields and rest is not None:
             return rest  # type: ignore[return-value]  # without fields in the path, the rest is the request

@@ -258,8 +258,8 @@ def fail(value: object, delivery: Any) -> None:
         (fail, "attempt 1 of 4 failed for good, dead letter (lakelog dead show billing ID): no such account"),
         (
             forget,
-            "attempt 1 of 4 failed, next attempt in 1.0 s: The handler returned without an answer; with "
-            "ack='manual' it calls ack, nack, fail or discard.",
+            "attempt 1 of 4 failed, next attempt in 1.0 s: The handler returned without an answer. With "
+            "ack='manual' it must call ack, nack, fail or discard.",
         ),
     ],
 )

@@ -265,7 +265,7 @@ async def test_a_lost_owner_and_what_it_leaves() -> None:
     with pytest.raises(Exception, match="lease has ended"):
         await case.ack(0, granted)
     status, reason = await case.told()
-    assert status == "no-consumer" and "2 messages lost their owner: each is handed out alone" in reason
+    assert status == "no-consumer" and "2 messages lost their owner: each is delivered alone" in reason
 
 
 async def test_a_cursor_group_has_a_member_for_each_partition_or_a_reason() -> None:

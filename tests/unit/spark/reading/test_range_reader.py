@@ -151,5 +151,5 @@ def test_another_file_of_the_same_name_is_damage(monkeypatch: pytest.MonkeyPatch
 def test_a_server_that_skips_is_noticed(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
     log = Log()
     monkeypatch.setattr(log, "read_range", lambda *_, **__: iter([batch(0, 10), batch(11, 20)]))
-    with pytest.raises(LakelogError, match="where 10 should follow"):
+    with pytest.raises(LakelogError, match="but offset 10 should follow"):
         read(monkeypatch, store, log, ReadRange(partition=0, first=0, end=20))

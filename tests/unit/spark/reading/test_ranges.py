@@ -44,7 +44,7 @@ def test_a_time_is_iso_and_utc_unless_it_says_otherwise() -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1 fortnight", "day", "1 day and more", "99999999999 weeks"])
 def test_what_is_no_time_is_refused_with_what_is_one(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"`since` is a time such as 2026-01-31T12:00:00Z, or how long ago"):
+    with pytest.raises(InvalidRequest, match=r"`since` must be a time such as 2026-01-31T12:00:00Z, or how long ago"):
         time_of(text, "since", _NOW)
 
 
