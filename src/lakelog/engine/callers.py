@@ -32,7 +32,7 @@ class Verbs:
         self._verbs[operation.name] = verb
 
     def bind_scoped(self, operation: Operation[Asked, Found], verb: Callable[[Scope, Asked], Awaitable[Found]]) -> None:
-        """Let `call` of the operation run a function that needs the scope of the caller only."""
+        """Bind a function to the operation that gets only the scope of the caller."""
         self.bind(operation, lambda caller, asked: verb(caller.scope, asked))
 
     def has(self, operation: Operation[Any, Any]) -> bool:

@@ -16,7 +16,7 @@ Invalidate = Callable[[int | None], None]
 
 
 class Changes:
-    """The notifications of one process, for all cells."""
+    """Sends and receives the notifications of one process, for all cells."""
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self.waiters = Waiters()
@@ -54,7 +54,10 @@ class Changes:
             await announcer.stop()
 
     def _heard(self, number: int | None) -> None:
-        """Invalidate caches after another process announced a partition id, a negated group id, or None for any."""
+        """Invalidate caches after another process announced a partition id or a negated group id.
+
+        None invalidates all.
+        """
         if number is None or number < 0:
             for invalidate in self._group_caches:
                 invalidate(None if number is None else -number)

@@ -13,9 +13,8 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead: float | None = None
-        """Database time minus monotonic time, in milliseconds.
-
-        The database's clock was read before its response arrived.
+        """Database time minus monotonic time, in milliseconds. It is never too large, because the database reads its
+        clock before its response arrives.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""The operations of the table, bound to the engine's verbs. The server and the embedded client call these.
+"""The operations of the table, bound to the engine's verbs. The server and the embedded client call them.
 
 Each function takes the caller and the request of its operation, and returns the reply. The module decides nothing.
 """

@@ -1,4 +1,4 @@
-"""Wakes waiters when a partition grows or a group changes: directly in this process, by announcement in others.
+"""Wakes waiters when a partition grows or a group changes, in this process and, by announcements, in others.
 
 A wake-up between processes may be lost, so waiters also check from time to time.
 """
@@ -17,13 +17,13 @@ from lakelog.storage.store import PartitionStore
 
 _ANNOUNCE_AFTER_SECONDS = 0.001
 _ANNOUNCE_UNDER_LOAD_SECONDS = 0.005
-"""The shortest time between announcements: a NOTIFY for each commit would serialize all commits."""
+"""The shortest time between announcements. A NOTIFY for each commit would serialize all commits."""
 
 _log = logging.getLogger(__name__)
 
 
 Key = TypeVar("Key", int, tuple[int, int])
-"""A partition id; a group id, negated; or the group id and partition id of a journal."""
+"""The key of waiters: a partition id, a negated group id, or the group id and partition id of a journal."""
 
 
 class Waiters:
@@ -36,7 +36,10 @@ class Waiters:
 
     @contextmanager
     def waiting(self, number: int) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when the partition grows. Enter before looking, or a wake-up may be missed."""
+        """Yield an event that is set when the partition grows.
+
+        Enter the context before reading, or a wake-up may be missed.
+        """
         event = asyncio.Event()
         self._waiting[number][event] = None
         try:
@@ -70,14 +73,14 @@ class Waiters:
             call(key)
 
     def wake_all(self) -> None:
-        """Wake all that wait for partitions and groups. Journals change in this process only."""
+        """Wake all waiters for partitions and groups. Journals change only in this process."""
         for key in {*self._waiting, *self._watching}:
             if isinstance(key, int):
                 self.wake(key)
 
 
 class Announcer:
-    """Passes wake-ups between this process and the others on one cell."""
+    """Exchanges wake-ups with other processes over one cell."""
 
     def __init__(
         self, store: PartitionStore, waiters: Waiters, heard: Callable[[int | None], None] | None = None

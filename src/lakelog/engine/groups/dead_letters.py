@@ -147,7 +147,7 @@ class DeadLetters:
         return await self.redrive(scope, one)
 
     async def discard(self, scope: Scope, request: DiscardRequest) -> DiscardedDeadLetters:
-        """Discard dead letters. Those that are already redriven or discarded do not count."""
+        """Discard dead letters. Dead letters that are already redriven or discarded do not count."""
         group = await self._directory.resolve(scope, request.group, create=False)
         discarded, tally = 0, Tally()
         async for page, _ in self._pages(scope, group, request, tally):
@@ -181,9 +181,9 @@ class DeadLetters:
         tally: Tally,
         counts: Callable[[DeadLetter], bool] = lambda _: True,
     ) -> AsyncIterator[tuple[builtins.list[_Found], bool]]:
-        """Yield the selected dead letters page by page, and note whether there are more than the limit allows.
+        """Yield the selected dead letters page by page, and record whether there are more than the limit allows.
 
-        Dead letters that are refused do not count towards the limit; otherwise they would hide those after them.
+        Dead letters that are refused do not count towards the limit; otherwise they would hide later dead letters.
         """
         topics = await self._topics_of(scope, group, choice.topic)
         if choice.message_ids is not None:

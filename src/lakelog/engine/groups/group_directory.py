@@ -1,6 +1,6 @@
 """The directory of groups: finds or creates groups and their topics, and keeps those that calls use in a short cache.
 
-Every call of a group goes through it. It alters settings with optimistic locking; it does not move positions.
+Every call of a group uses it. It changes settings with optimistic locking, and does not move positions.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class GroupDirectory:
         self._changes.group_changed(group.group_id)
 
     async def _pause_with(self, group: Group, topic: Topic) -> bool:
-        """Pause the topic for the group if it is paused for all groups. Return whether it is."""
+        """Pause the topic for the group if it is paused for all groups. Return whether it was paused."""
         now = await self._topics.refresh(topic.scope, topic.name)
         if now.settings.paused:
             await self.pause(group.scope, group.name, topic.name)

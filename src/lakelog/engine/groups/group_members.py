@@ -48,9 +48,11 @@ class _Call:
 
 
 class GroupMembers:
-    """`changed` is called after each change, with what this process wrote, or None if another process wrote it.
+    """Create the members.
 
-    `ended` is called when no caller has asked for a while.
+    `changed` is called after each change, with the change if this process wrote it, else with None.
+
+    `ended` is called when there was no call for a while.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class GroupMembers:
         self._news.set()
 
     async def current(self, max_age: float = CACHE_SECONDS) -> membership.MembershipState:
-        """Return the membership, at most that old, without the members whose session has expired."""
+        """Return the membership, at most `max_age` seconds old, without members whose session has expired."""
         if not self._is_fresh(max_age):
             asked_at = self._loop.time()
             async with self._reading:

@@ -48,7 +48,7 @@ class Groups:
         self._summaries = Summaries(progress.extents.cells)
 
     def drop(self, cell: int) -> None:
-        """Drop what was read from the cell."""
+        """Drop everything that was read from the cell."""
         self._progress.drop(cell)
         self._directory.forget(None)
 
@@ -88,7 +88,7 @@ class Groups:
         return await self._progress.read(group, read, members)
 
     async def stats(self, scope: Scope, topic: str) -> TopicStats:
-        """Return the messages of a topic, and the progress of each of its groups."""
+        """Return the figures of a topic, and the progress of each of its groups."""
         found = await self._topics.refresh(scope, topic)
         readers = await self._catalog.groups.group_topic_list_by_topic(found)
         return await self._progress.stats(found, readers)

@@ -1,7 +1,8 @@
 """Members of groups: join, heartbeat, leave, and the partitions that each member reads.
 
 `lakelog.coordinator.membership` decides; a `GroupMembers` per group reads and writes the decisions. There is no
-background agent: every call evicts members whose session expired, and a timer does so while callers are active here.
+background agent: every call evicts members whose session expired, and a timer does so while callers of this process are
+active.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Members:
         )
 
     async def list(self, groups: Sequence[Group]) -> dict[int, builtins.list[MemberInfo]]:
-        """Return the members of many groups, by group id, with one read of each cell. Evicts no member."""
+        """Return the members of many groups, by group id, with one read of each cell. The call evicts no member."""
         by_cell: dict[int, builtins.list[Group]] = {}
         for group in groups:
             by_cell.setdefault(group.cell, []).append(group)

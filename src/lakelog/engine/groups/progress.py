@@ -55,23 +55,23 @@ class ProgressReader:
         self._cells = extents.cells
         self.damage = DamageTest(extents)
         self._times: OrderedDict[tuple[int, int], int] = OrderedDict()
-        """The times of messages by partition id and offset, the newest last. They never change."""
+        """Cached append times of messages, by partition id and offset. They never change."""
 
     def drop(self, cell: int) -> None:
-        """Drop the cached times of all cells, which are few."""
+        """Drop the cached times of all cells, because there are few."""
         self._times = OrderedDict()
 
     async def states(
         self, group: Group, topic: Topic, group_topic: GroupTopic
     ) -> tuple[list[DeliveryState], dict[int, Head]]:
-        """Return the states of all partitions as the next step will read them, and the heads."""
+        """Return the current states and the heads of all partitions, with seeks and retention applied."""
         decided = await self._decided(group, topic, group_topic)
         return decided.states, decided.heads
 
     async def read(
         self, group: Group, group_topics: Sequence[tuple[Topic, GroupTopic]], members: MembersInfo
     ) -> list[PartitionProgress]:
-        """Return the group's progress in all partitions of these topics, with the reasons for what waits.
+        """Return the group's progress in all partitions of these topics, and the reasons why messages wait.
 
         The ages of the oldest unfinished messages take one read of each cell and topic.
         """
@@ -196,7 +196,9 @@ class ProgressReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """A group in all partitions of a topic: `states` as the next step will read them, `committed` as decided.
+    """A group in all partitions of a topic.
+
+    `states` have seeks and retention applied, `committed` has the decided offsets.
 
     They differ by the messages that retention removed. The group probably does not get these messages, but a server
     that has not noticed the removal may still deliver them. Committed offsets never fall, so they pass these messages
@@ -209,7 +211,7 @@ class _Decided:
 
 
 def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:
-    """Return where a consumer would read next: the first unfinished message, and the first unread one."""
+    """Return the offsets that a consumer would read next: the first unfinished and the first unread message."""
     return {offset for offset in (state.committed, state.frontier) if offset < high_watermark}
 
 

@@ -45,8 +45,9 @@ class Status(StrEnum):
     NO_CONSUMER = "no-consumer"
     """Messages can be delivered, but no consumer reads the topic."""
     UNREADABLE = "unreadable"
-    """The next message cannot be read: the file of its segment is damaged or missing. In a list of groups: a newer
-    version wrote the group's progress."""
+    """The next message cannot be read: the file of its segment is damaged or missing. In a list of groups, it means
+    that a newer version wrote the group's progress.
+    """
     NO_POSITION = "no-position"
     """The group has no position in the topic."""
 
@@ -64,7 +65,7 @@ _OF_A_GROUP = (
 
 
 def status_of_group(group: Group, partitions: Iterable[Status]) -> Status:
-    """Return the status of a group: the one of its partitions that matters most to an operator."""
+    """Return the status of a group, which is the most important status of its partitions."""
     if "*" in group.paused:
         return Status.PAUSED
     found = set(partitions)
@@ -279,7 +280,9 @@ def _queued(look: Look) -> str:
     return "Not assigned to a member yet; a member takes the partition over with its next heartbeat."
 
 
-_CAPACITY = "These follow when there is capacity. If this is usual, start more workers or raise their concurrency."
+_CAPACITY = (
+    "These messages follow when there is capacity. If this is usual, start more workers or raise their concurrency."
+)
 
 
 def _no_consumer(look: Look) -> str:
@@ -305,7 +308,7 @@ def _work(*held: Mapping[tuple[str, int], int]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return at most a few names, and the number of the others."""
+    """Return a few of the names, and the number of further names."""
     if len(names) > _NAMED:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
     return " and ".join([part for part in (", ".join(names[:-1]), *names[-1:]) if part])

@@ -95,7 +95,7 @@ def to_letter(stored: StoredDeadLetter, topic: Topic) -> DeadLetter:
 
 
 def to_filter_input(letter: DeadLetter) -> FilterInput:
-    """Return the dead letter as a filter reads it. Filters cannot use its traceback."""
+    """Return the dead letter as the input of a filter. Filters cannot use its traceback."""
     return FilterInput(
         key=letter.key,
         headers=letter.headers,
@@ -163,7 +163,7 @@ def is_ready(letter: DeadLetter, request: RedriveRequest) -> bool:
 
 
 def shares(ready: Sequence[Ready]) -> list[list[Ready]]:
-    """Return the messages in parts: each part is of one partition and fits into one append."""
+    """Return the messages in parts, each of one partition and small enough for one append."""
     found: list[list[Ready]] = []
     size = 0
     for one in ready:

@@ -1,7 +1,7 @@
 """Seek: moves a group to other offsets of a topic.
 
 A seek is decided once in the catalog, with the targets resolved to offsets, and then applied per partition. If a
-process dies in between, the next one that loads a partition, or the next seek, applies the decision first.
+process dies in between, the next process that loads a partition, or the next seek, applies the decision first.
 """
 
 from __future__ import annotations
@@ -136,5 +136,5 @@ class Seeker:
 
 
 def _begun(starts: Sequence[int]) -> list[Sought]:
-    """Return the moves of a group that had no position before."""
+    """Return the moves of a group that has no position yet."""
     return [Sought(partition=partition, before=start, after=start) for partition, start in enumerate(starts)]

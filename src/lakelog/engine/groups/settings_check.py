@@ -1,4 +1,4 @@
-"""Compares the settings that callers state with those of the group."""
+"""Compares the settings that callers request with the settings of the group."""
 
 from __future__ import annotations
 

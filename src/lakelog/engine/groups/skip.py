@@ -1,7 +1,7 @@
 """Skip: moves a group past messages of one partition without delivering them.
 
-Use it for messages that cannot be delivered because the file of their segment is damaged or missing. A seek passes them
-too, but revokes leases and forgets retries.
+Use it for messages that cannot be delivered because the file of their segment is damaged or missing. A seek also passes
+these messages, but revokes leases and forgets retries.
 """
 
 from __future__ import annotations

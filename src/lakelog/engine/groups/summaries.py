@@ -1,7 +1,7 @@
 """Summaries of many groups: lag, age, members, dead letters and status. The module changes nothing.
 
 The number of statements does not grow with the number of groups. A commit stores its figures in its journal row, so
-only the last row of each journal is read. Heads carry offsets, so no message is counted.
+only the last row of each journal is read. Messages are not counted, because heads and journals have offsets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_DEAD_LETTERS = 10_000
 """Dead letters of a group are counted up to this number."""
 
 Members = Mapping[int, Sequence[MemberInfo]]
-"""By group id."""
+"""The members of each group, by group id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class _Part:
 
 @dataclass(slots=True, kw_only=True)
 class _Facts:
-    """The data that was read: figures and ages by place, heads by partition id, the rest by group id."""
+    """The data that was read: figures and ages by group and partition, heads by partition, the rest by group."""
 
     figures: Mapping[tuple[int, int], ProgressSummary]
     heads: Mapping[int, Head]
@@ -189,7 +189,7 @@ def _noted(part: _Part, row: JournalRow | None) -> ProgressSummary | None:
 
 
 def _sought(figures: ProgressSummary | None, part: _Part) -> ProgressSummary | None:
-    """Return the figures after the last seek, if the journal does not contain it yet."""
+    """Return the figures with the last seek applied, if the journal does not contain it yet."""
     target = target_of(part.group_topic, part.partition)
     if figures is None or figures.epoch >= part.group_topic.epoch or target is None:
         return figures

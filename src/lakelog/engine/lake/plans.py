@@ -1,6 +1,6 @@
-"""Plans of where a topic's messages are, for readers of whole ranges, and the registration of cold segments.
+"""Plans where bulk readers find the messages of a topic, and registers cold segments.
 
-The module plans and registers, and reads no message. The callers write, verify and remove files.
+The module reads no messages. Its callers write, verify and remove files.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Lake:
         )
 
     async def _heads(self, topic: Topic) -> dict[int, Head]:
-        """Return all heads by partition, after creating missing ones."""
+        """Create missing heads, and return all heads by partition."""
         heads = await heads_of(self._cells, topic)
         if len(heads) < topic.partitions:
             await self._topics.ensure_heads(topic)

@@ -1,4 +1,4 @@
-"""Writes: stage invisible batches, decide once which attempts count, and move those into the log, cell by cell.
+"""Writes: stage invisible batches, decide once which attempts count, and move their batches into the log, cell by cell.
 
 The decision in the catalog is the only point of no return. The caller, a second run of the write, or the agent that
 finishes interrupted writes can repeat all later steps.
@@ -20,7 +20,7 @@ from lakelog.storage.staging import PromoteStatus, StagedBatch, WriteDecision
 from lakelog.storage.store import Catalog, PartitionStore, Payload
 
 _PROMOTIONS_AT_ONCE = 4
-"""Concurrent promotions per cell: each is a commit, and publishers need capacity too."""
+"""The largest number of concurrent promotions per cell. Each is a commit, and publishers need capacity too."""
 
 
 class Writes:
@@ -38,7 +38,7 @@ class Writes:
     async def stage(
         self, scope: Scope, name: str, wish: write.StageOptions, pieces: Sequence[write.StagePiece]
     ) -> None:
-        """Store batches durably. They are encoded and validated; repeating one changes nothing."""
+        """Store encoded and validated batches durably. Storing a batch again changes nothing."""
         write.check_write_id(wish.write_id)
         write.check_attempts([wish.attempt])
         topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
@@ -50,7 +50,9 @@ class Writes:
             if not 0 <= piece.partition < topic.partitions:
                 raise no_partition(topic, piece.partition)
             if not 0 <= piece.number <= write.MAX_STAGED_NUMBER:
-                raise InvalidBatch(f"A staged batch's number is 0 to {write.MAX_STAGED_NUMBER}, not {piece.number}.")
+                raise InvalidBatch(
+                    f"The number of a staged batch must be from 0 to {write.MAX_STAGED_NUMBER}, not {piece.number}."
+                )
             shares[topic.cells[piece.partition]].append(_batch(topic, wish, piece))
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
@@ -66,7 +68,7 @@ class Writes:
             decision = await self._decide(topic, wish)
         if decision.is_abandoned:
             raise Conflict(
-                f"Write '{wish.write_id}' was given up, because it was not decided within a day; "
+                f"Write '{wish.write_id}' was abandoned, because it was not decided within a day; "
                 "write again with another write id.",
                 topic=name,
                 write_id=wish.write_id,
@@ -112,7 +114,7 @@ class Writes:
         if stands is None:
             topic = await self._topics.refresh(topic.scope, topic.name)
             _check_topic(topic, wish.incarnation, wish.epoch)
-            raise Unavailable(f"Topic '{topic.name}' changed while this was decided; try again.", topic=topic.name)
+            raise Unavailable(f"Topic '{topic.name}' changed during the decision; try again.", topic=topic.name)
         return stands
 
     async def _promote(self, decision: WriteDecision, cells: Sequence[int], topic: Topic | None = None) -> None:
@@ -157,7 +159,7 @@ def _batch(topic: Topic, wish: write.StageOptions, piece: write.StagePiece) -> S
 
 
 def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
-    """Raise an error if the write was meant for another topic of this name, or for fewer partitions."""
+    """Raise an error if the write is for another topic of this name, or for fewer partitions."""
     if topic.incarnation != incarnation:
         raise Conflict(
             f"Topic '{topic.name}' was deleted and created again during this write; write it again.", topic=topic.name
@@ -169,7 +171,7 @@ def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
 def _closed(decision: WriteDecision, pid: int) -> LakelogError:
     return Unavailable(
         f"Partition {partition_of_id(pid)} accepts no messages now. Write '{decision.write_id}' is decided, "
-        "and is finished as soon as it does.",
+        "and finishes when the partition accepts messages again.",
         partition=partition_of_id(pid),
         write_id=decision.write_id,
     )

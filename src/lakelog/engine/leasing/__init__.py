@@ -1,1 +1,1 @@
-"""Leasing: hand out messages to the consumers of lease groups, and commit what they answer."""
+"""Leasing: delivers messages to the consumers of lease groups, and commits their answers."""

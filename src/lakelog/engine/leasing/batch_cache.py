@@ -1,6 +1,6 @@
 """The batch cache: the part of the log that groups work on, as stored batches with the columns that leasing needs.
 
-All groups of a partition share it. Batches that are missing are read again.
+All groups of a partition share it. Missing batches are read again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CANDIDATE_BYTES = 8 << 20
 KEEP_BYTES = 64 << 20
 LOOK_EVERY_SECONDS = 1.0
 EVALUATE_BATCHES = 100
-"""The most batches in which an expensive filter is evaluated before one decision."""
+"""The largest number of batches in which an expensive filter is evaluated before one decision."""
 
 _Asks = Sequence[tuple[int, int]]
 
@@ -56,7 +56,7 @@ class CachedPartition:
 
     @property
     def grown(self) -> bool:
-        """Return whether the log may have grown beyond what is known here."""
+        """Return whether the log may have grown beyond the known end."""
         return self.growths > self.known_growths
 
     def grew(self) -> None:
@@ -121,9 +121,9 @@ class BatchCache:
         return row
 
     def _row_of(self, topic: Topic, partition: int) -> CachedPartition:
-        """Return the cached partition before a read.
+        """Return the cached partition for a read.
 
-        If another one has replaced it after the read, its cell was dropped.
+        If it has been replaced when the read ends, its cell was dropped.
         """
         row = self.row(topic.pid(partition))
         row.cell = topic.cells[partition]
@@ -141,7 +141,7 @@ class BatchCache:
             row.grew()
 
     def appended(self, append: Append, answer: Appended) -> None:
-        """Cache batches that this process just appended, if they continue the cached ones."""
+        """Cache batches that this process just appended, if they continue the cached batches."""
         row = self._rows.get(answer.pid)
         base = answer.base
         if row is None or base + sum(payload.count for payload in append.payloads) <= row.high_watermark:
@@ -182,7 +182,7 @@ class BatchCache:
         return row.is_current(start) and (is_checked or not row.is_doubtful() or row.at(start) is None)
 
     async def fill(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, LakelogError]:
-        """Read from these offsets on, by partition of one cell, unless the batches there are cached.
+        """Read the log from these offsets on, by partition of one cell, unless the batches are cached.
 
         Return the errors by partition. Retention is noticed within a second, a purge as soon as it is announced.
         """
@@ -250,7 +250,7 @@ class BatchCache:
         return Candidates(start=start, keys=keys, excluded=passed, expires=expires)
 
     def is_evaluated(self, pid: int, frontier: int, group: str, wanted: Filter) -> bool:
-        """Return whether the first message to offer needs no more work of the filter, or little."""
+        """Return whether the filter is evaluated for the first message to offer, or is cheap to evaluate."""
         row = self.row(pid)
         start = max(frontier, row.log_start)
         number = row.at(start)
@@ -324,7 +324,7 @@ class BatchCache:
         return failed
 
     async def _read_each(self, store: PartitionStore, asks: _Asks, size: int) -> list[ReadResult | LakelogError | None]:
-        """Read all partitions at once.
+        """Read all partitions together.
 
         If that fails, read them one by one, so that one partition does not fail the others.
         """

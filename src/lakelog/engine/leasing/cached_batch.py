@@ -1,4 +1,4 @@
-"""One batch of the batch cache. The columns for decisions are decoded at once, the messages on first use."""
+"""One batch of the batch cache. The columns for decisions are decoded when it is created, the messages on first use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class CachedBatch:
         return self._batch
 
     def exclusions(self, group: str, wanted: Filter | None) -> Exclusions | None:
-        """Return the messages that this group does not get: filtered out, or for another group. None: it gets all."""
+        """Return the messages that this group does not get: filtered out, or for another group.
+
+        None means that the group gets all.
+        """
         if wanted is None and not self.targets:
             return None
         name = (group, str(wanted or ""))
@@ -52,7 +55,7 @@ class CachedBatch:
 
 
 def _decision_columns(hot: HotBatch) -> tuple[list[int], dict[int, int], dict[int, str]]:
-    """Return the key hashes and, by offset where present, expiry times in milliseconds and target groups."""
+    """Return the key hashes, and by offset the expiry times in milliseconds and the target groups of some messages."""
     small = decode_small(hot.payload)
     if small is not None:
         keys = hash_each(small["key"]) if "key" in small else [0] * hot.count

@@ -1,6 +1,6 @@
-"""Detects unresponsive cells: a call takes long, and so does a small probe beside it.
+"""Detects unresponsive cells: a call takes long, and a small probe gets no response either.
 
-A worker's call touches partitions of many cells. Waiting for an unresponsive cell would hold up the others, so
+A worker's call touches partitions of many cells. Waiting for an unresponsive cell would delay the other cells, so
 operations on it are refused until it responds again. With a single cell, calls wait.
 """
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class CellHealth:
-    """The health of all cells, as one process sees it."""
+    """The health of all cells, as one process observes it."""
 
     def __init__(self, cells: Mapping[int, PartitionStore], on_unresponsive: Callable[[int], None]) -> None:
         """`on_unresponsive` is called once each time a cell becomes unresponsive."""

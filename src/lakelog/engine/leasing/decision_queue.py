@@ -1,8 +1,8 @@
 """The decision queue of one cell: operations on its journals are decided together and written in shared commits.
 
 Reads occupy no commit slot: separate tasks load journals, read the log and fetch the bytes of dead letters. Operations
-that need no read are decided as soon as a commit slot is free, so that an ack does not wait for an acquire on the same
-journal whose messages come from the object store.
+that need no read are decided as soon as a commit slot is free, so that an ack does not wait for an acquire whose
+messages come from the object store.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DecisionQueue:
         self.in_flight: dict[PendingCommit, None] = {}
         """Commits that are decided and not answered yet."""
         self._others: set[asyncio.Task[None]] = set()
-        """Reads of the log and of dead letters, and releases."""
+        """Running reads of the log and of dead letters, and releases of leases."""
 
     @property
     def tasks(self) -> set[asyncio.Task[None]]:
@@ -134,7 +134,7 @@ class DecisionQueue:
         return self._load(chosen) if chosen else None
 
     def _next_commit(self) -> Coroutine[object, object, None] | None:
-        """Decide the ready journals, up to one commit. Start reads for those that need them first."""
+        """Decide the ready journals, as many as fit into one commit. Start reads for journals that need them first."""
         commits, self._with_dead_letters = (
             self._with_dead_letters[:MAX_JOURNALS_PER_COMMIT],
             self._with_dead_letters[MAX_JOURNALS_PER_COMMIT:],

@@ -1,7 +1,7 @@
 """The dispatcher of one group and topic: consumers wait here, and get messages as they become available.
 
 Consumers are served in order of arrival, but a member comes first in its own partitions. A partition is tried only
-while it is ready. A repeated call first looks for its own lease. The journals keep decisions correct: a dispatcher
+while it is ready. A repeated call first gets its own lease. The journals keep decisions correct: a dispatcher
 whose knowledge is out of date only delivers later.
 """
 
@@ -35,14 +35,14 @@ from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
 POLL_SECONDS = 1.0
-"""How often a dispatcher with waiting consumers reads what other processes did, in case an announcement was lost."""
+"""How often a dispatcher with waiting consumers reads changes by other processes, in case an announcement was lost."""
 REFRESH_SECONDS = 5.0
 """How often a dispatcher with waiting consumers reads whether the group was altered, for the same reason."""
 _LAST_TRY_SECONDS = 10.0
 
 
 class Dispatcher:
-    """Hands out the messages of one topic to one group, in this process."""
+    """Delivers the messages of one topic to one group, in this process."""
 
     def __init__(self, context: LeasingContext, topic: Topic, renew: Callable[[Dispatcher], Awaitable[object]]) -> None:
         """`renew` reads the current group and calls `refresh`."""
@@ -53,7 +53,7 @@ class Dispatcher:
         self._ready = ReadyPartitions(context, self._serve_soon)
         self._views = self._ready.views
         self._members: dict[int, WaitingConsumer] = {}
-        """The last consumer that asked for the member that a partition is assigned to."""
+        """The last consumer of the member that each partition is assigned to."""
         self._waiting: dict[WaitingConsumer, None] = {}
         self._polling: asyncio.Task[None] | None = None
         self._is_serve_scheduled = False
@@ -90,7 +90,10 @@ class Dispatcher:
             self._polling.cancel()
 
     async def lease(self, consumer: WaitingConsumer, seconds: float) -> Grants:
-        """Return leases, or nothing when the time has passed. Raise if all of the consumer's partitions are stopped."""
+        """Return leases, or none when the time has passed.
+
+        Raise an error if all of the consumer's partitions are stopped.
+        """
         grants = await self._wait(consumer, seconds)
         if not grants and seconds <= 0 and not consumer.is_dismissed and not consumer.answered:
             # A call that does not wait gets what any server has appended by now.
@@ -164,7 +167,7 @@ class Dispatcher:
         self._serve_soon()
 
     async def _poll(self) -> None:
-        """While consumers wait, read what other processes did, in case an announcement was lost."""
+        """Read changes by other processes at intervals while consumers wait, in case an announcement was lost."""
         renewed = time.monotonic()
         while self._waiting:
             await asyncio.sleep(POLL_SECONDS)
@@ -187,7 +190,7 @@ class Dispatcher:
             self._serve_soon()
 
     async def _look_for_growth(self) -> None:
-        """Mark the partitions whose log reaches further than this dispatcher knew."""
+        """Mark the partitions whose log has grown since this dispatcher last checked."""
         refusal: LakelogError | None = None
         for cell, pids in self.topic.pids_by_cell().items():
             if self._context.journals.is_unresponsive(cell):
@@ -254,7 +257,10 @@ class Dispatcher:
         )
 
     def _not_loaded(self, consumer: WaitingConsumer, shares: Mapping[int, int]) -> list[Journal]:
-        """Return the journals to load first: if one of the shares has no state, all that the consumer may try."""
+        """Return the journals to load first.
+
+        If one of the shares has no state, these are all journals that the consumer may try.
+        """
         if all(not share or self._views[each].journal.state is not None for each, share in shares.items()):
             return []
         return not_loaded(self._views[each] for each in dict.fromkeys((*shares, *self._ready.of(consumer))))

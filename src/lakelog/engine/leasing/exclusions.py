@@ -1,8 +1,8 @@
 """The messages of a cached batch that a group does not get. Expensive filters are evaluated in slices.
 
 A filter of some thousand characters can take seconds for one large message. Only cheap filters are evaluated while a
-decision is made. The others are evaluated before it, in slices between which the event loop handles other calls, and a
-decision is offered the messages that are evaluated so far.
+decision is made. Expensive filters are evaluated before it, in slices between which the event loop handles other calls.
+A decision gets the messages that are evaluated by then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakelog.model.like import OutOfSteps, StepBudget
 from lakelog.storage.store import HotBatch
 
 INLINE_STEPS = 1 << 18
-"""Up to this number of steps, a filter is evaluated during the decision."""
+"""The number of steps up to which a filter is evaluated during the decision."""
 SLICE_STEPS = 1 << 20
 """The number of steps after which other calls are handled: about a millisecond."""
 EVALUATION_STEPS = 1 << 24
@@ -47,7 +47,7 @@ class Batch(Protocol):
 
 
 class Exclusions:
-    """The messages of one batch that one group does not get, as far as its filter is evaluated."""
+    """The messages of one batch that one group does not get, among those for which its filter is evaluated."""
 
     def __init__(self, cached: Batch, wanted: Filter | None, excluded: dict[int, ExclusionReason]) -> None:
         self._cached = cached
@@ -88,7 +88,7 @@ class Exclusions:
             await asyncio.to_thread(lambda: self._cached.batch)
 
     def advance(self, steps: int) -> int:
-        """Evaluate the filter until the steps are used up. Return how many were used."""
+        """Evaluate the filter until the steps are used up. Return the number of steps that were used."""
         assert self._wanted is not None
         left = steps
         while left > 0 and not self.is_complete:
@@ -122,7 +122,7 @@ class FilterEvaluator:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._next_at = 0.0
-        """The time at which the last slice may be followed by another one."""
+        """The time at which the next slice may begin."""
 
     async def evaluate(self, batches: Iterable[Exclusions]) -> None:
         """Evaluate the filter in these batches, at least for one message, until a decision can be made."""

@@ -37,14 +37,14 @@ class PendingOperation:
     """When the lease that may have been granted ends. Until then, a repeat of the request finds the lease."""
 
     def lost(self, reply: operations.Reply | LakelogError) -> None:
-        """Note that the commit of this reply may have been written. A refusal writes nothing."""
+        """Record that the commit of this reply may have been written. A refusal writes nothing."""
         if not isinstance(reply, LakelogError):
             self.is_unknown = True
         if isinstance(reply, operations.Granted):
             self.until_ms = reply.until_ms
 
     def is_search(self) -> bool:
-        """Return whether it looks for a lease of a repeated call, which another server may have granted."""
+        """Return whether the operation searches for a lease that an earlier call with the same request got."""
         return isinstance(self.operation, operations.AcquireMessages) and self.operation.is_search
 
     def refuse(self, error: LakelogError) -> None:
@@ -72,7 +72,7 @@ class Journal:
     not_before: float = 0.0
     """When to decide again after a conflict."""
     stop: PartitionStop | None = None
-    """The last error that concerned this group and partition alone, until messages are delivered here again."""
+    """The last error that concerns only this group and partition, until messages are delivered again."""
     pending: deque[PendingOperation] = field(default_factory=deque)
     drops: int = 0
     """The number of drops of this journal. Rows that were requested before a drop are ignored."""
@@ -107,7 +107,7 @@ class Journal:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The group id and the partition id, by which `waiters` knows the journal."""
+        """The group id and the partition id, which identify the journal in `waiters`."""
         return (self.group.group_id, self.pid)
 
     def notify(self) -> None:
@@ -126,7 +126,7 @@ class Journal:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether delivery is stopped here now."""
+        """Return whether delivery of the partition to the group is stopped now."""
         return self.stop is not None and not self.stop.is_over()
 
     def drop(self) -> None:
@@ -137,7 +137,7 @@ class Journal:
         self.notify()
 
     def stopped(self, error: LakelogError, clock: Clock) -> None:
-        """Stop delivery here for a while."""
+        """Stop delivery of the partition to the group for a while."""
         if self.stop is None:
             place = f"Group '{self.group.name}' stopped in topic '{self.topic.name}', partition {self.partition}"
             fields: dict[str, str | int] = {
@@ -149,12 +149,12 @@ class Journal:
         self.stop = stop_after(error, clock.now_ms() if clock.known else 0)
 
     def due_in_ms(self, clock: Clock) -> int | None:
-        """Return when the next lease expires or retry is due. None if there is none, or nothing is known."""
+        """Return when the next lease expires or the next retry is due; None if neither is known."""
         due = self.state.next_due_ms() if self.state is not None else None
         return None if due is None else due - clock.now_ms()
 
     def is_suspect_due(self, clock: Clock) -> bool:
-        """Return whether a suspect is due, or will be with the next decision because its lease expired."""
+        """Return whether a suspect is due now, or will be after the next decision because its lease expired."""
         due = self.state.first_lost_ms() if self.state is not None else None
         return due is not None and due <= clock.now_ms()
 
@@ -165,15 +165,15 @@ def token_before(group: Group, topic: Topic) -> int:
     A group or topic that is deleted and created again must not reuse a token, or a late answer would reach another
     lease. Tokens rise by one with each lease, which takes longer than a microsecond. So all earlier tokens are below
     the current time in microseconds, and a new group begins above them. A clock that is set back breaks this only if it
-    goes back by nearly the whole life of the deleted group. Until the year 2255 tokens are below 2**53, and exact where
-    numbers are floats.
+    goes back by nearly the whole life of the deleted group. Until the year 2255 tokens are below 2**53, so a float
+    represents them exactly.
     """
     return round(max(group.created_at, topic.created_at).timestamp() * 1_000_000)
 
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
-    """A journal's share of one commit: the operations, and the decision."""
+    """The part of one commit that belongs to one journal: the operations and the decision."""
 
     journal: Journal
     pending: list[PendingOperation]
@@ -216,7 +216,7 @@ def answer_all(commit: PendingCommit) -> list[tuple[operations.Operation, operat
 
 
 def fail(commit: PendingCommit, error: LakelogError, clock: Clock) -> None:
-    """Refuse the operations. An error that concerns this group and partition alone stops it for a while."""
+    """Refuse the operations. An error that concerns only this group and partition stops delivery for a while."""
     commit.journal.state = None if commit.step else commit.journal.state
     if concerns_one_partition(error):
         commit.journal.stopped(error, clock)

@@ -1,6 +1,6 @@
-"""Reads the progress of groups from journals, for callers that only look at it.
+"""Reads the progress of groups from journals, for callers that do not change it.
 
-Callers look repeatedly, so the last states are cached and only new rows are read.
+They read repeatedly, so the last states are cached and only new rows are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class JournalReader:
         """By group and partition: a version of the journal, its nonce and its state. The most recently used is last."""
 
     def drop(self, cell: int) -> None:
-        """Forget the states of all cells: they are few."""
+        """Forget the states of all cells, because there are few."""
         self._kept = {}
 
     async def read(

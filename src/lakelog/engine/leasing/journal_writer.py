@@ -43,7 +43,7 @@ class JournalWriter:
         heard: Callable[[int], None],
         activity: GroupActivity | None,
     ) -> None:
-        """`heard` is called with each cell that responds. `activity` receives what was written."""
+        """Create the writer. `heard` is called with each cell that responds. `activity` receives the written events."""
         self._cells = cells
         self._clocks = clocks
         self._loader = loader
@@ -52,7 +52,7 @@ class JournalWriter:
         self._activity = activity
 
     async def write(self, cell: int, commits: Sequence[PendingCommit]) -> Orphans:
-        """Commit the entries, and answer those that were written."""
+        """Commit the entries, and answer the callers of those that were written."""
         entries = [commit.entry for commit in commits if commit.entry is not None]
         try:
             if failpoints.armed:
@@ -103,7 +103,7 @@ class JournalWriter:
         return orphans
 
     def _again(self, commit: PendingCommit, error: LakelogError) -> None:
-        """Decide again after reading the journal: the state has events that may not have been written."""
+        """Decide again after reading the journal, because the state has events that may not have been written."""
         journal = commit.journal
         journal.state = None
         if isinstance(error, OutcomeUnknown) and commit.step is not None:

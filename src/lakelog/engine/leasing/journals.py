@@ -1,9 +1,9 @@
-"""Journals: the progress of groups in partitions, as this process knows it, and the only way to change it.
+"""Journals: the progress of groups in partitions, as this process knows it. All changes of progress go through them.
 
 The decision queue of a journal's cell queues, decides and writes operations. The cache may be out of date: a decision
-counts only if its version follows the journal's last one when it is written, and a reply with nothing to write counts
-only after the journal was read. Every operation can be decided again, so that a commit of unknown outcome is read again
-and repeated.
+counts only if its version follows the journal's last version when it is written, and a reply with nothing to write
+counts only after the journal was read. Every operation can be decided again, so after a commit of unknown outcome, the
+journal is read and its operations are decided again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Journals:
         yield from count(int(self._name, 16) << 31)
 
     def journal(self, group: Group, group_topic: GroupTopic, topic: Topic, partition: int) -> Journal:
-        """Return the journal of the group and partition; there is one in this process."""
+        """Return the journal of the group and partition. A process has one for each pair."""
         place = (group.group_id, topic.pid(partition))
         journal = self._journals.get(place)
         if journal is None:
@@ -91,7 +91,7 @@ class Journals:
         return journal
 
     def altered(self, group: Group) -> None:
-        """Use the altered group, also for consumers that already wait."""
+        """Use the altered group, even for consumers that already wait."""
         if group.version < self._altered.get(group.group_id, group).version:
             # Two callers altered it, and the later one was answered first.
             return
@@ -107,7 +107,7 @@ class Journals:
         return await self.ask(self.journal(group, group_topic, topic, partition), operation)
 
     async def ask(self, journal: Journal, operation: Operation) -> Reply:
-        """Submit for a caller that may give up: a lease that was granted to it is then released at once."""
+        """Submit for a caller that may give up. A lease that was granted to such a caller is released immediately."""
         done = self.submit(journal, operation)
         try:
             return await done
@@ -140,7 +140,7 @@ class Journals:
         await self._read(journals, lambda journal: journal.state is None)
 
     async def refresh(self, journals: Sequence[Journal]) -> None:
-        """Read what other servers wrote to journals that are loaded and not busy."""
+        """Read the new rows of journals that are loaded and not busy."""
         await self._read(journals, lambda journal: journal.state is not None)
 
     async def drain(self) -> None:

@@ -1,4 +1,4 @@
-"""Leases: consume, and the answers of owners. Dispatchers hand out messages, journals decide."""
+"""Leases: consume, and the answers of owners. Dispatchers choose consumers, and journals decide."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ class Leases:
     async def _take(
         self, scope: Scope, request: ConsumeRequest, repeat: bool, begin: Callable[[], None]
     ) -> ConsumeResult:
-        """Lease messages, again if the topic was recreated. `begin` runs in the loop turn that starts the search."""
+        """Lease messages.
+
+        Repeat this if the topic was recreated. `begin` runs in the loop iteration that starts the search.
+        """
         # The outcomes of answers do not wait for messages.
         deadline = 0.0 if request.answers else time.monotonic() + request.wait_ms / 1000
         while True:
@@ -97,7 +100,7 @@ class Leases:
     async def _consume(
         self, topic: Topic, request: ConsumeRequest, repeat: bool, seconds: float, begin: Callable[[], None]
     ) -> ConsumeResult | None:
-        """Lease messages once. Return None if retention had deleted all that was leased."""
+        """Lease messages once. Return None if retention had deleted all leased messages."""
         group = await self._directory.resolve(topic.scope, request.group, request, kind=GroupKind.LEASE, create=True)
         group_topic = await self._directory.group_topic(group, topic, request)
         dispatcher = self._dispatcher(group, group_topic, topic)
@@ -209,7 +212,7 @@ class Leases:
     def _watch(
         self, group: Group, dispatcher: Dispatcher, consumer: WaitingConsumer, member: Membership | None
     ) -> Callable[[], None]:
-        """While the consumer waits: pass on changes of the group; end the wait if its assignment changes."""
+        """Apply changes of the group while the consumer waits. End the wait if its assignment changes."""
         tasks: dict[asyncio.Task[None], None] = {}
 
         async def look() -> None:

@@ -1,4 +1,4 @@
-"""Reads what decisions need: journals, and the log for consumers that want messages."""
+"""Reads the data for decisions: journals, and the log for consumers that wait for messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lakelog.storage.store import PartitionStore
 Errors = dict[Journal, LakelogError]
 
 _MAX_READS = 3
-"""How often the log is read for one operation: its messages may leave the batch cache before the decision."""
+"""How often the log is read for one operation, because its messages may leave the batch cache before the decision."""
 
 
 class Loader:
-    """Loads from all cells; one per engine."""
+    """Loads journals and the log from all cells; one per engine."""
 
     def __init__(
         self, cells: Mapping[int, PartitionStore], batch_cache: BatchCache, clocks: Mapping[int, Clock]

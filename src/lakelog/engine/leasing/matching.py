@@ -51,7 +51,7 @@ class WaitingConsumer:
     empty_at: dict[int, int] = field(default_factory=dict)
     """Partitions that had nothing for this owner, with their number of changes at that time."""
     unsearched: dict[int, None] = field(default_factory=dict)
-    """For a repeat: partitions that may have its lease. They are tried first, for that lease alone."""
+    """The partitions that may have the lease of a repeated call. They are tried first, for that lease only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class PartitionView:
     changes: int = 0
     """The number of changes in the partition so far."""
     wanted: int = 0
-    """How many messages consumers try to get now."""
+    """The number of messages that consumers try to get now."""
     ends: tuple[int, int] = (0, 0)
     """Log start and high watermark when the dispatcher last polled."""
 
@@ -83,7 +83,7 @@ class PartitionView:
         return self.batch_cache.backlog(self.journal.pid, self.journal.frontier)
 
     def may_be_freed(self) -> bool:
-        """Return whether an answer may free messages: those of a blocked key, or behind a full window."""
+        """Return whether an answer may make messages available, because a key is blocked or the window is full."""
         state = self.journal.state
         return state is not None and bool(state.skipped_count or self.backlog())
 
@@ -94,7 +94,7 @@ class PartitionView:
         return self.journal.is_suspect_due(self.clock)
 
     def has_lease_of(self, take: AcquireMessages) -> bool:
-        """Return whether the same request has a lease here, as far as this process knows."""
+        """Return whether the same request has a lease in this partition, according to the cached state."""
         state = self.journal.state
         if state is None or not state.leases or not take.request:
             return False
@@ -102,7 +102,7 @@ class PartitionView:
 
 
 def repeated_at(view: PartitionView, waiting: Iterable[WaitingConsumer]) -> list[WaitingConsumer]:
-    """Return the waiting consumers with a lease here, granted by another server or to a call with the same request."""
+    """Return the waiting consumers that already have a lease in this partition from an earlier call."""
     state = view.journal.state
     owners = {lease.owner for lease in state.leases.values()} if state is not None else set()
     return [consumer for consumer in waiting if consumer.take.owner in owners and view.has_lease_of(consumer.take)]
@@ -169,7 +169,7 @@ def stop_of_all_partitions(views: Sequence[PartitionView], consumer: WaitingCons
 
 
 class Matcher:
-    """One round of matching: what each consumer gets so far, and what is left in each partition."""
+    """One round of matching: the shares of each consumer so far, and the messages left in each partition."""
 
     def __init__(
         self, views: Sequence[PartitionView], ready: Sequence[int], members: Mapping[int, WaitingConsumer]
@@ -202,7 +202,7 @@ class Matcher:
         return self._chosen
 
     def _match_own(self, waiting: set[WaitingConsumer]) -> set[WaitingConsumer]:
-        """Assign ready partitions to their own members that wait. Return the consumers that got one."""
+        """Assign ready partitions to waiting consumers of their own members. Return the consumers that got one."""
         busy: set[WaitingConsumer] = set()
         for partition in self._ready:
             consumer = self._members.get(partition)

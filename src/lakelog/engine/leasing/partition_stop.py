@@ -48,7 +48,7 @@ def stop_after(error: LakelogError, at_ms: int) -> PartitionStop:
 
 
 def as_error(error: Exception) -> LakelogError:
-    """Return a Lakelog error itself; for any other, log the traceback and return an internal error."""
+    """Return a Lakelog error unchanged. For any other exception, log the traceback and return an internal error."""
     if isinstance(error, LakelogError):
         return error
     log_event(_log, logging.ERROR, "decision_failed", f"A decision for a group failed: {error!r}", error)

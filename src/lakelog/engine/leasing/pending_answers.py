@@ -1,4 +1,4 @@
-"""The answers of one owner in one call: turned into operations, submitted together, and awaited."""
+"""Converts the answers of one owner in one call to operations, submits them together, and awaits the outcomes."""
 
 from __future__ import annotations
 

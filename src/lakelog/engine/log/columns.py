@@ -37,13 +37,13 @@ Results = list[Receipt | LakelogError]
 
 
 class Threads:
-    """A few threads for work on large bodies, which would delay all other calls in the event loop."""
+    """A few threads for work on large bodies, which would delay other calls if it ran in the event loop."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_THREADS)
 
     async def run(self, size: int, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Made:
-        """Return the result of the work. Work that is as short as a thread switch is done directly."""
+        """Return the result of the work. Short work runs directly, because a thread switch would take longer."""
         if size <= INLINE_BYTES:
             return work(*args, **kwargs)
         async with self._free:
@@ -58,7 +58,7 @@ class _Cut:
     frames: Sequence[Frame] = ()
     rows: Sequence[Rows] = ()
     refused: Rows | None = None
-    """Rows whose partition does not exist."""
+    """The rows whose partition does not exist."""
     messages: Sequence[Message] | None = None
 
 

@@ -1,7 +1,7 @@
 """Group commit: appends that arrive during the running commits form the next one.
 
 A partition is in at most one commit at a time, so its messages keep their order of arrival. A slow partition delays
-only those that share its commit, and only once. An idle committer commits immediately.
+only the partitions in the same commit, and only once. An idle committer commits immediately.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from lakelog.storage.store import (
 )
 
 COMMITS_IN_FLIGHT = 2
-"""Concurrent commits per cell. More would only add work for PostgreSQL: appends that wait join a larger commit."""
+"""The largest number of concurrent commits per cell. More would add work for PostgreSQL; waiting appends join a
+larger commit.
+"""
 MAX_PARTITIONS_PER_COMMIT = 32
 MAX_MESSAGES_PER_APPEND = 20_000
 
@@ -61,7 +63,7 @@ class PendingAppend:
         producer: tuple[bytes, int] | None = None,
         key_hashes: Mapping[int, bytes] = _NONE,
     ) -> None:
-        """Create a part. `key_hashes` are by index into `messages`."""
+        """Create a part. `key_hashes` has the hashes of idempotency keys by index of the message."""
         self.pid = pid
         self.epoch = epoch
         self.size = size
@@ -100,7 +102,7 @@ class AppendResult(NamedTuple):
 
 
 class Committer:
-    """The only way into the log of a cell, for all publishers of this process."""
+    """Appends to the log of a cell, for all publishers of this process."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class Committer:
         return part.done
 
     async def drain(self) -> None:
-        """Wait until everything submitted has its outcome."""
+        """Wait until every submitted append has its outcome."""
         await self._pump.drain()
 
     def _next_commit(self) -> Coroutine[object, object, None] | None:
@@ -214,7 +216,7 @@ class Committer:
                 _resolve(part, AppendResult(refusal=answer.refusal))
 
     def _settle_parts(self, parts: list[PendingAppend], append: Append, verdicts: Sequence[PartVerdict]) -> None:
-        """Handle a commit that wrote nothing: resolve the parts with a verdict, and put the others back in front."""
+        """Handle a commit that wrote nothing: resolve parts with a verdict, and queue the other parts again."""
         owners = _owners(parts)
         for verdict in verdicts:
             start = (append.keyed if verdict.keyed else append.sequenced)[verdict.index].start
@@ -280,7 +282,7 @@ def _ms(time: datetime) -> int:
 
 
 def _owners(parts: Sequence[PendingAppend]) -> dict[int, tuple[PendingAppend, int]]:
-    """Return the part and the index of the message at a relative start."""
+    """Return the part and the message index for each position in the append."""
     owners: dict[int, tuple[PendingAppend, int]] = {}
     start = 0
     for part in parts:

@@ -1,7 +1,7 @@
-"""Damage: ranges of a partition whose messages cannot be read, and the check whether one stops a group.
+"""Damage: ranges of a partition whose messages cannot be read, and a check whether damage stops a group.
 
 The check reads the next message of a partition as a consumer would, so any server can detect damage, even without an
-earlier error. Only messages in segments are read. It changes nothing.
+earlier error. Only messages in segments are read. The check changes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Extents: a partition's log as one sequence, whether it is in hot batches or in cold segments.
 
 Readers get batches. A segment's file is read in a thread; its footer and the ranges read last are cached. The store
-says which of the two holds an offset. An error names the offsets that cannot be read; the path of the file appears only
-in the log of this process.
+says whether hot batches or a segment hold an offset. An error names the offsets that cannot be read; the path of the
+file appears only in the log of this process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Extents:
         """Files that are no longer read; they are closed at the next read."""
 
     def drop(self, cell: int) -> None:
-        """Drop the cached files of all cells, which are few."""
+        """Drop the cached files of all cells, because there are few."""
         self._unused += self._open.values()
         self._open.clear()
         self._kept = _Stretches()
@@ -155,7 +155,7 @@ class Extents:
 
 
 class _Stretches:
-    """The batches that were read last, by file and first offset; for all threads."""
+    """A thread-safe cache of the batches that were read last, by file and first offset."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -196,7 +196,7 @@ class _Opened:
         self._file: SegmentFile | None = None
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
-        """Return batches from the one that holds the offset up to a limit, to damage, or to the segment's end."""
+        """Return batches from the one that holds the offset, up to a limit, to damage, or to the end of the segment."""
         found: list[HotBatch] = []
         messages = size = 0
         with self._mutex:
@@ -236,9 +236,9 @@ class _Opened:
         return self._file
 
     def _at(self, offset: int) -> HotBatch:
-        """Return the batches of a range around the offset, because the following ones are usually read next.
+        """Return the batches of a range around the offset, because the following batches are usually read soon.
 
-        The bounds of the range do not depend on the request, so that readers can share what they read.
+        The bounds of the range do not depend on the request, so that readers can share the cached range.
         """
         start, end = self._opened().group_at(offset)
         first = start + (offset - start) // _STRETCH_MESSAGES * _STRETCH_MESSAGES

@@ -1,7 +1,7 @@
-"""Fetch: batches of one partition from a position on, with an optional wait for the first one.
+"""Fetch: reads batches of one partition from a position on, and can wait for the first batch.
 
 Batches are returned whole, as stored: the first may begin before `start`, and the last may end after `until`. Readers
-ignore the messages outside.
+ignore the messages outside this range.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Fetcher:
 
 
 def _anew(name: str, position: Position, has_waited: bool) -> Position:
-    """Return where to read in a recreated topic: the caller's position, unless it was found in the old topic."""
+    """Return the position to read in a recreated topic: the caller's position, unless it refers to the old topic."""
     if not has_waited:
         return position
     if isinstance(position, AtOffset) and position.offset:

@@ -1,8 +1,8 @@
 """Publish: chooses the partition, reserves idempotency keys, passes the parts to the committer, and returns results.
 
 A refusal because the topic changed (recreated, more partitions, missing heads) is definite, so the refused messages are
-decided again with the current topic. A lost response of PostgreSQL is never retried here: only the caller can make that
-safe, with its sequence or its idempotency key.
+decided again with the current topic. A lost response of PostgreSQL is never retried here: only the caller can make a
+retry safe, with its sequence or its idempotency key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameReceipt:
-    """The position of the first message of a frame; the others follow."""
+    """The position of the first message of a frame. The other messages follow."""
 
     incarnation: int
     partition: int
@@ -81,7 +81,7 @@ class Submitted(NamedTuple):
 
 @dataclass(slots=True)
 class _Round(Generic[Answer]):
-    """One attempt for the items that have no result yet."""
+    """One attempt to publish the items that have no result yet."""
 
     topic: Topic
     answers: dict[int, Answer | LakelogError] = field(default_factory=dict)
@@ -208,7 +208,9 @@ class Publisher:
         epochs: dict[int, int | None],
         once: Callable[[Topic, Sequence[int]], Awaitable[_Round[Answer]]],
     ) -> dict[int, Answer | LakelogError]:
-        """Retry what was refused because the topic changed. `epochs` are those by which callers chose partitions.
+        """Retry items that were refused because the topic changed.
+
+        `epochs` are the epochs by which callers chose partitions.
 
         A caller's epoch is passed to the store unchanged. The store checks first whether a numbered batch is a retry: a
         retry whose caller had to choose again would be written twice.
@@ -232,7 +234,7 @@ class Publisher:
                 if Refusal.MISSING in found.changed.values():
                     await self._topics.ensure_heads(topic)
             refused = Unavailable(
-                f"Topic '{topic.name}' kept changing while this was published; try again.", topic=topic.name
+                f"Topic '{topic.name}' kept changing during the publish; try again.", topic=topic.name
             )
         except LakelogError as error:
             if not answers:

@@ -1,4 +1,4 @@
-"""Reserves idempotency keys in their home cell: keys that arrive during the running call share the next one."""
+"""Reserves idempotency keys in their home cell. Keys that arrive during a call share the next call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_PER_CALL = 2_000
 
 
 class Reserver:
-    """The reservations of one cell and one kind of durability."""
+    """Makes the reservations of one cell, either durable or not."""
 
     def __init__(self, store: PartitionStore, *, durable: bool) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Topics: create, describe, alter, delete, purge, and the short-lived cache through which all calls find them.
+"""Topics: create, describe, alter, delete, purge, and the short-lived cache in which all calls find topics.
 
 Each operation decides once in the catalog, then applies the decision per cell in repeatable steps. If a process dies in
 between, the next caller or the maintenance agents finish the work.
@@ -22,7 +22,7 @@ from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
 _CACHE_SECONDS = 2.0
 """How long a topic is cached.
 
-The store refuses calls for a changed or recreated topic; this limits outdated settings.
+The store refuses calls for a changed or recreated topic, so this only limits how long settings may be outdated.
 """
 _CACHE_SIZE = 10_000
 
@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A topic, the heads of its partitions in order, and the time of the database of the first one."""
+    """A topic, the heads of its partitions in order, and the database's time of the cell of the first partition."""
 
     topic: Topic
     heads: Sequence[Head]
@@ -165,7 +165,7 @@ class Topics:
         await self.close_deleted(topic)
 
     async def close_deleted(self, topic: Topic) -> None:
-        """Apply a delete to the cells; safe to repeat."""
+        """Apply a delete to the cells. It is safe to repeat."""
         await self._per_cell(topic, lambda store, pids: store.heads_close(pids, HeadState.DELETED))
         await self._catalog.topic_forget(topic)
 

@@ -184,7 +184,7 @@ async def test_what_nobody_decides_about_is_given_up_after_a_day() -> None:
         clock.pass_by(hours=1)
         await agent.work()
         assert [await store.staging.staged_writes(timedelta(0)) for store in engine.cells.values()] == [[], []]
-        with pytest.raises(Conflict, match="given up"):
+        with pytest.raises(Conflict, match="was abandoned"):
             await engine.writes.decide(scope, "orders", deciding(topic, 2))
         assert await everything(engine, scope) == [[], []]
 
