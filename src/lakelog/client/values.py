@@ -85,7 +85,7 @@ class Consumed:
         head: The leases, without their messages.
         payloads: The stored batches of all leases, in the order of the head.
         answered: One outcome for each answer of the request, in order.
-        refusal: The error because of which a call with answers got no lease. Messages may have been leased and
+        refusal: The reason why a call with answers got no lease. Messages may have been leased and
             released, which counts as a delivery. None if there was no error.
         leases: The leases of the head.
     """

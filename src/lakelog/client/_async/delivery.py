@@ -84,7 +84,7 @@ class AsyncDelivery(Generic[T_co]):
 
     @property
     def id(self) -> str:
-        """The id of the message, which no other message ever has."""
+        """The id of the message, which is never reused."""
         return self.message.id
 
     @property

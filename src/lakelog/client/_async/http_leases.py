@@ -22,7 +22,7 @@ from lakelog.wire.problems import error_of
 
 _UNKNOWN_ANSWERS = "unknown field `answers`"
 _APART_SECONDS = 60.0
-"""Then the servers may be of a version that takes answers with a consume."""
+"""After this time, a server may have been replaced by a version that accepts answers with a consume."""
 _JSON = "application/json"
 
 
@@ -40,7 +40,7 @@ class AsyncHttpLeases:
     def __init__(self, caller: AsyncCaller) -> None:
         self._caller = caller
         self._apart_until = 0.0
-        """Until then a server refused a consume with answers: they are sent in a call of their own."""
+        """Until this time, answers are sent in separate calls, because a server refused a consume with answers."""
 
     async def consume(self, request: ConsumeRequest, seconds: float, repeat: bool = False) -> Consumed:
         """Lease messages, and send the answers of the request."""

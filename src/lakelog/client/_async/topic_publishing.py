@@ -1,6 +1,6 @@
 """Publishes into a topic: one message, several, columns, or a producer in the background.
 
-`publishing` makes repeats after a lost answer safe.
+`publishing` makes repeats after a lost response safe.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class AsyncTopicPublishing(Generic[T]):
         content_type: str | None = None,
         expires: timedelta | datetime | None = None,
     ) -> Receipt:
-        """Publish one message. Return its place in the log when it is durable.
+        """Publish one message. Return its position in the log when it is durable.
 
-        The client repeats a call whose answer was lost, for at most the `timeout` of `connect`. A repeat never
+        The client repeats a call whose response was lost, for at most the `timeout` of `connect`. A repeat never
         publishes the message twice.
 
         Args:
@@ -169,7 +169,7 @@ class AsyncTopicPublishing(Generic[T]):
             raise failed[0]
         if failed:
             raise PartlyPublished(
-                f"Not all rows were published. The first reason: {failed[0].detail}", results=[*runs, *failed]
+                f"Some rows were not published. The first error: {failed[0].detail}", results=[*runs, *failed]
             ) from failed[0]
         return runs
 
@@ -184,7 +184,7 @@ class AsyncTopicPublishing(Generic[T]):
     ) -> AsyncProducer[T]:
         """Return a producer, which publishes messages in the background, in batches.
 
-        Use it with `async with`, or close it: closing publishes what it holds.
+        Use it with `async with`, or close it: closing publishes the messages that it holds.
 
         Args:
             max_batch: Messages in one batch at most, from 1 to 10,000. Default: 10,000.

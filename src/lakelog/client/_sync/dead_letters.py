@@ -65,7 +65,7 @@ class DeadLetters:
         """Return the first dead letters.
 
         Args:
-            limit: How many to return at most, 0 or more. Default: 100.
+            limit: The largest number of dead letters to return, 0 or more. Default: 100.
             state: "dead" (the default), "redriven" or "discarded".
         """
         check_whole("limit", limit, 0)
@@ -109,9 +109,9 @@ class DeadLetters:
         """Publish the selected dead letters again, for their group only. Return how many were redriven and refused.
 
         Args:
-            dry_run: Return what would be done, looking at the first 10,000, and publish nothing. Default: False.
+            dry_run: Return what would be done for the first 10,000, and publish nothing. Default: False.
             rate: The largest number of messages per second, above zero. Default: no limit.
-            limit: How many to redrive at most, 1 or more. Default: all.
+            limit: The largest number of dead letters to redrive, 1 or more. Default: all.
             force: Redrive also messages that were redriven three times before. Default: False, which refuses them.
             progress: A function of the totals so far, called after each call to the server.
         """
@@ -211,7 +211,7 @@ class DeadLetters:
         Args:
             partition: The partition of the topic.
             after: The `next` of the previous page; None for the first page.
-            limit: How many to return at most, from 1 to 1000. Default: 1000.
+            limit: The largest number of dead letters to return, from 1 to 1000. Default: 1000.
         """
         return self._page(replace(self._query(), partition=partition, after=after, limit=limit))
 

@@ -23,7 +23,7 @@ from lakelog.wire.problems import error_of
 
 _UNKNOWN_ANSWERS = "unknown field `answers`"
 _APART_SECONDS = 60.0
-"""Then the servers may be of a version that takes answers with a consume."""
+"""After this time, a server may have been replaced by a version that accepts answers with a consume."""
 _JSON = "application/json"
 
 
@@ -41,7 +41,7 @@ class HttpLeases:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._apart_until = 0.0
-        """Until then a server refused a consume with answers: they are sent in a call of their own."""
+        """Until this time, answers are sent in separate calls, because a server refused a consume with answers."""
 
     def consume(self, request: ConsumeRequest, seconds: float, repeat: bool = False) -> Consumed:
         """Lease messages, and send the answers of the request."""

@@ -240,7 +240,7 @@ class BatchPublish:
         return part.rule.allows(error)
 
     def _again(self, parts: Sequence[PartitionBatch], failure: LakelogError) -> list[PartitionBatch]:
-        """Prepare the next attempt, or give up the parts without a result."""
+        """Prepare the next attempt, or report the parts without a result as failed."""
         from lakelog.client.publishing.columns import moved
 
         pinned = [part for part in parts if part.rule.is_unknown or part.result is not None]

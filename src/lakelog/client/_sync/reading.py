@@ -135,7 +135,7 @@ class PrefetchedPage(Generic[T]):
 
 
 def read_on(source: FetchSource[T], start: Start) -> Iterator[ReceivedMessage[T]]:
-    """Yield every message, and then new ones as they arrive."""
+    """Yield every message, and then new messages as they arrive."""
     follower = Follower(source, start)
     try:
         follower.begin()
@@ -147,7 +147,7 @@ def read_on(source: FetchSource[T], start: Start) -> Iterator[ReceivedMessage[T]
 
 
 class Follower(Generic[T]):
-    """Fetches all partitions at once, in a few tasks, and yields what arrives first."""
+    """Fetches all partitions concurrently, in a few tasks, and yields messages as they arrive."""
 
     def __init__(self, source: FetchSource[T], start: Start) -> None:
         self._source = source
@@ -241,7 +241,7 @@ class TopicReading(Generic[T]):
             limit: Messages to return at most, from 1 to 10,000. Default: 1000. A result is smaller where messages are
                 large: it holds about 16 MiB.
             wait: How long to wait for a message if there is none yet, in seconds or as a timedelta. Default: 0, which
-                returns at once. After the time, the result is empty.
+                returns immediately. After the time, the result is empty.
         """
         from lakelog.client.reading.decoding import result_of
 

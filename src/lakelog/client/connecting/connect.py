@@ -35,7 +35,7 @@ _DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClientArguments:
-    """The arguments of `connect` and `connect_async` that say where the messages are."""
+    """The arguments of `connect` and `connect_async` that select the server or database."""
 
     url: str | None = None
     token: str | None = None
@@ -99,7 +99,7 @@ class _Connection:
         return AsyncEmbeddedTransport(self._host)
 
     def keeper(self, _: AsyncTransport) -> LeaseKeeper:
-        """Return the keeper of a worker's leases: a thread for an engine in memory, else a process of its own."""
+        """Return the keeper of a worker's leases: a thread for an engine in memory, else a separate process."""
         if self._host is not None and self.target.url.startswith("memory:"):
             transport = self.transport()
 

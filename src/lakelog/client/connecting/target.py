@@ -25,7 +25,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server's URL, a token, and where each was found: empty for an argument of a Python function."""
+    """A server's URL, a token, and where each was found. The place is empty for an argument of a Python function."""
 
     url: str
     token: str | None

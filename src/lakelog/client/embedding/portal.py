@@ -25,7 +25,7 @@ class EngineHost:
     """The session of a client, and the thread of its engine. Both portals of a client share one."""
 
     def __init__(self, settings: EmbeddedSettings, project: str, environment: str, *, own_thread: bool) -> None:
-        """With `own_thread`, an engine over PostgreSQL runs in a thread; without, in the loop of the caller."""
+        """With `own_thread`, an engine over PostgreSQL runs in a thread; otherwise, in the event loop of the caller."""
         self.session = Session(settings, project, environment)
         self.owns_thread = own_thread and not settings.is_in_memory
         self.thread: LoopThread | None = None

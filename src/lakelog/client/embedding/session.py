@@ -70,7 +70,7 @@ class Session:
     async def publish_messages(
         self, name: str, messages: Sequence[Message], number: Number | None, epoch: int | None
     ) -> list[Receipt | LakelogError]:
-        """Publish messages; those with a producer's number go to one partition, and all of them or none."""
+        """Publish messages. Numbered messages go to one partition, all or none of them."""
         embedded, scope = await self.enter()
         numbered = Numbered(producer=number[0], sequence=number[1]) if number else None
         return await embedded.engine.publisher.messages(scope, name, messages, numbered=numbered, epoch=epoch)

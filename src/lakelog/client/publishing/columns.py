@@ -131,7 +131,9 @@ class PartitionBatch:
     payload: bytes
     number: tuple[bytes, int] | None = None
     rule: RetryRule = field(default_factory=RetryRule)
-    """After an attempt that may have been written, the partition, the number and the bytes stay the same."""
+    """True after an attempt that may have been written. The partition, the number and the bytes must then stay the
+    same.
+    """
     result: int | LakelogError | None = None
     """The offset of the first message, or the reason why the part is not published."""
 
@@ -232,7 +234,7 @@ def rows_of_part(part: pa.Table) -> PublishRows:
 
 
 def choose_partitions(rows: PublishRows, count: int, partitioner: KeylessPartitioner) -> Partitions:
-    """Return the partition of each row: the chosen one, that of its key, or one of those in turn."""
+    """Return the partition of each row: the one that the row names, the one of its key, or the next one in turn."""
     batch = rows.batch
     if count == 1 and rows.chosen is None:
         return np.zeros(batch.num_rows, np.int32)

@@ -105,7 +105,7 @@ class ExtensionSchedule:
 def send_due(
     schedule: ExtensionSchedule, send: SendExtensions, guard: AbstractContextManager[object]
 ) -> LakelogError | None:
-    """Send what is due, without holding the guard during calls. Return the error of a failed call, if any."""
+    """Send the due extensions, without holding the lock during calls. Return the error of a failed call, if any."""
     failed: LakelogError | None = None
     with guard:
         due = schedule.due(time.monotonic())

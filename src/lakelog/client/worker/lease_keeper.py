@@ -217,7 +217,7 @@ class ThreadLeaseKeeper:
                 self._schedule.drop(number)
 
     def flush(self) -> None:
-        """Do nothing: changes take effect at once."""
+        """Do nothing: changes take effect immediately."""
 
     def close(self) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""Runs the messages of leases: those of a key in order, others concurrently, a suspect alone in the process.
+"""Runs the messages of leases: messages of a key in order, other messages concurrently, a suspect alone in the process.
 
 A message needs one task, that of its handler, and no timer. Handlers that end in one iteration of the event loop are
 answered together. Only a suspect, a failure, a hook or an explicit answer of the handler needs another task.
@@ -93,7 +93,7 @@ class LeaseRunner:
         self._turn_soon()
 
     async def drain(self, seconds: float) -> None:
-        """Stop: give back messages that have not started. Give back running ones after that many seconds."""
+        """Stop. Release messages that have not started, and running messages after that many seconds."""
         self.stopping = True
         self._turn()
         for task in list(self._idle):

@@ -31,7 +31,7 @@ def clipped(reason: str) -> str:
 
 
 class WorkerLease:
-    """One lease of a worker, with those of its messages that have no answer yet."""
+    """One lease of a worker, with the messages that have no answer yet."""
 
     def __init__(
         self,

@@ -156,7 +156,7 @@ def group_settings(
     window: int | None = None,
     start_from: StartFrom | None = None,
 ) -> NewGroupSettings:
-    """Return the settings of a group, from the forms that callers write."""
+    """Return the settings of a group from the arguments of a caller."""
     return NewGroupSettings(
         order=_choice(Order, "order", order),
         filter=None if filter is None else check_text("filter", filter),

@@ -1,4 +1,4 @@
-"""Decides when a worker asks for messages, and which answers go with that call.
+"""Decides when a worker requests messages, and which answers are sent with that call.
 
 A busy worker sends the answers about its last messages with its call for the next ones: one call and one commit. Such a
 call does not wait at the server, so that later answers can wait for the next one. While a call waits at the server for

@@ -26,7 +26,7 @@ class Prefetch:
         self._concurrency = options.concurrency
         self._most = options.max_in_flight
         self._seconds = 1.0
-        """The average time of a handler. It follows a slower handler at once, and faster ones slowly."""
+        """The average time of a handler. It follows slower handlers immediately, and faster handlers gradually."""
         self.size = 0
         if not self.is_automatic:
             self.size = options.prefetch if options.prefetch is not None else options.max_in_flight or 0

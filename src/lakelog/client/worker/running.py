@@ -1,6 +1,6 @@
-"""How the two clients run workers: the async one in the caller's event loop, the sync one in an event loop of its own.
+"""Runs the workers of the two clients: of the async client in the caller's event loop, of the sync client in its own.
 
-The functions are twins, as in `lakelog.client._runtime`.
+The classes are an async and a sync form of the same interface, as in `lakelog.client._runtime`.
 """
 
 from __future__ import annotations

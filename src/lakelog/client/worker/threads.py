@@ -105,7 +105,7 @@ class HandlerThreads:
             raise
 
     def _wake_one(self) -> None:
-        """Wake one more thread, unless one is about to look at the queue or nothing waits there."""
+        """Wake one more thread, unless one is about to check the queue or the queue is empty."""
         with self._guard:
             if self._waking or not self._queue:
                 return
