@@ -1,7 +1,7 @@
 """The members of one group, their assignments, and how partitions move between them.
 
-`step` decides operations that arrived together as one change, so members that join together cause one rebalance.
-In a lease group a new assignment applies at once. In a cursor group a partition that moves is first removed from its
+`step` decides operations that arrived together as one change, so members that join together cause one rebalance. In a
+lease group a new assignment applies immediately. In a cursor group a partition that moves is first removed from its
 member's assignment (revoked) and promised to the next member. The next member gets it when the first member has
 acknowledged that generation, left, or was evicted; other members are not affected. There is no I/O and no clock here:
 the caller reads the state with the database's time, and writes the next state only if the version that it read is still
@@ -37,7 +37,7 @@ class MembershipPhase(StrEnum):
     STABLE = "stable"
     """Every partition has a member."""
     REBALANCING = "rebalancing"
-    """Members of a cursor group still have to give up partitions."""
+    """Members of a cursor group still have to release partitions."""
 
     def to(self, other: MembershipPhase) -> MembershipPhase:
         """Return the next phase, or raise if it cannot follow this one.
@@ -50,7 +50,7 @@ class MembershipPhase(StrEnum):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A member. It reads `assigned`, still has to give up `revoked`, and will get `promised`."""
+    """A member. It reads the partitions in `assigned`, still has to release `revoked`, and will get `promised`."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -61,7 +61,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     promised: PartitionsByTopic = {}
     revoked: PartitionsByTopic = {}
     fence: int = 0
-    """The generation that the member must acknowledge: the last one that revoked a partition from it."""
+    """The generation that the member must acknowledge: the last generation that revoked a partition from it."""
 
     def expires_ms(self, seen_ms: int) -> int:
         """Return when the session expires if the member was last seen at `seen_ms`.
@@ -84,11 +84,11 @@ class MembershipState(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     """Number of changes of members or topics that changed the assignment."""
     last_rebalance_ms: int | None = None
     waited_ms: int = 0
-    """Total time, in completed rebalances, that partitions waited to be given up."""
+    """The total time for which partitions waited to be released, in completed rebalances."""
     waiting_since_ms: int | None = None
 
     def rebalancing_ms(self, now_ms: int) -> int:
-        """Return the total time that partitions waited to be given up."""
+        """Return the total time for which partitions waited to be released."""
         return self.waited_ms + (0 if self.waiting_since_ms is None else max(0, now_ms - self.waiting_since_ms))
 
     def idle(self) -> list[str]:
@@ -112,7 +112,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """Removes a member and frees its partitions at once. Does nothing if the member does not exist."""
+    """Removes a member and frees its partitions immediately. It does nothing if the member does not exist."""
 
     member_id: str
 

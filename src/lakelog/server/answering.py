@@ -109,9 +109,7 @@ class Answering:
             return shape.partition
         topic = await self._engine.topics.find(call.scope, shape.topic)
         if topic.partitions > 1:
-            raise InvalidRequest(
-                f"Say which `partition` is meant: topic '{topic.name}' has {topic.partitions}.", topic=topic.name
-            )
+            raise InvalidRequest(f"Give `partition`: topic '{topic.name}' has {topic.partitions}.", topic=topic.name)
         return 0
 
 

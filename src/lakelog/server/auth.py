@@ -20,11 +20,11 @@ from lakelog.storage.store import Catalog
 from lakelog.wire.operations.operation import PUBLIC, Rights
 
 POSITIVE_SECONDS = 2.0
-"""How long a revoked token may still work, and how long a long poll or a stream goes on without it."""
+"""How long a revoked token may still work, and how long its long polls and streams may continue."""
 REFRESH_SECONDS = 0.8
 """How often the tokens in use are read again, all in one query."""
 FRESH_SECONDS = 1.0
-"""How old a cached token is when its use lets it be read again."""
+"""The age of a cached token from which a use of it triggers a new read."""
 NEGATIVE_SECONDS = 1.0
 CACHE_SIZE = 4096
 _MAX_SECRET_BYTES = 512
@@ -50,9 +50,9 @@ class _Entry(NamedTuple):
 
     grant: Grant
     refresh_at: float
-    """The time on the monotonic clock at which a use of the token lets it be read again."""
+    """The time on the monotonic clock from which a use of the token triggers a new read."""
     until: float
-    """The time on the monotonic clock from which it does not count."""
+    """The time on the monotonic clock at which the entry expires."""
 
 
 def authorise(rights: Rights | None, grant: Grant | None) -> None:
@@ -90,7 +90,7 @@ class Authenticator:
         self._known: dict[bytes, _Entry] = {}
         self._unknown: dict[bytes, float] = {}
         self._stale: set[bytes] = set()
-        """Hashes of tokens to read again."""
+        """The hashes of the tokens to read again."""
         self._watches: dict[asyncio.Future[None], Grant] = {}
         self._refreshing: asyncio.Task[None] | None = None
 

@@ -99,7 +99,7 @@ class Call:
         self.passed_on = False
         """True if another server handled the call and wrote the audit log."""
         self.ended: asyncio.Future[None] | None = None
-        """Done when the caller's token is revoked or has expired; only for calls that wait."""
+        """A future that is done when the caller's token is revoked or has expired; only for calls that wait."""
         self.watch: Callable[[], asyncio.Future[None]] | None = None
         self._budget = budget
 
@@ -113,7 +113,7 @@ class Call:
         self.changes = {**(self.changes or {}), **changes}
 
     def watch_token(self) -> asyncio.Future[None] | None:
-        """Return the future `ended`, from now on until the call is closed."""
+        """Start to watch the caller's token, and return the future `ended`. Closing the call ends the watch."""
         if self.ended is None and self.watch is not None:
             self.ended = self.watch()
         return self.ended
@@ -149,7 +149,7 @@ class Call:
         return body
 
     async def gone(self) -> None:
-        """Wait until the client disconnects. Only for calls whose body was read, or that have none."""
+        """Wait until the client disconnects. The body of the call must be empty or already read."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
 

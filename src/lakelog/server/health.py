@@ -49,7 +49,7 @@ class HealthSource:
         self._drain = drain
         self._weak = tuple(weak)
         self._alone: list[int] = []
-        """Cells without a synchronous standby, as they were last seen."""
+        """The cells that had no synchronous standby at the last check."""
         self._unready = _Unready()
         self._looked: tuple[float, list[str]] = (0.0, [])
         self._look: asyncio.Task[list[str]] | None = None

@@ -127,7 +127,7 @@ def _frame(frame: PublishFrame, data: bytes) -> Frame:
 
 
 def _count(metrics: Metrics, receipts: Sequence[tuple[Receipt | FrameReceipt | LakelogError, int]]) -> int:
-    """Count the outcomes of the messages, and return the number of refused ones."""
+    """Count the outcomes of the messages, and return the number of refused messages."""
     published = duplicates = refused = 0
     for receipt, count in receipts:
         if isinstance(receipt, LakelogError):

@@ -40,7 +40,8 @@ class ServerSettings(BaseSettings):
     )
     object_store: str | None = Field(
         default=None,
-        description="Where cold segments are: `file:///folder` or `s3://bucket/prefix`; the same for all servers.",
+        description="The object store for cold segments: `file:///folder` or `s3://bucket/prefix`; the same for "
+        "all servers.",
     )
     drain_seconds: float = Field(
         default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."

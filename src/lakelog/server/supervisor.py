@@ -1,4 +1,4 @@
-"""Several worker processes on one port: the supervisor starts them, restarts dead ones, and forwards SIGTERM.
+"""Several worker processes on one port: the supervisor starts them, restarts workers that died, and forwards SIGTERM.
 
 It holds the listening sockets, one per worker, so that connections that arrive while a worker is down wait for the next
 one. It does not know what a worker does.

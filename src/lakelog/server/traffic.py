@@ -1,4 +1,4 @@
-"""All calls of this process on both paths: their number, their ids, and what is counted and logged about them."""
+"""All calls of this process on both paths: limits their number, gives them ids, and counts and logs them."""
 
 from __future__ import annotations
 

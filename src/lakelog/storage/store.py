@@ -1,4 +1,4 @@
-"""Storage protocol of a cell: the partition store. The catalog's protocol is in `catalog` and is exported here, too.
+"""Storage protocol of a cell: the partition store. The catalog's protocol is in `catalog`, and is also exported here.
 
 A store writes decisions in one statement or one short transaction, and makes none itself. The contracts are the
 docstrings of the methods; `tests/contract` checks every implementation. Stores return whole batches as bytes, and the
@@ -33,7 +33,7 @@ TIER_GRACE = timedelta(seconds=60)
 """How long hot batches are kept after their segment was verified, so that current readers can finish."""
 
 DELETED_MEMORY = timedelta(hours=1)
-"""How long heads of deleted partitions are kept, so that calls that were delayed are refused as closed."""
+"""How long heads of deleted partitions are kept, so that delayed calls are refused as closed."""
 
 
 class HeadState(IntEnum):
@@ -251,10 +251,7 @@ class PartitionStore(Protocol):
         ...
 
     async def heads_close(self, pids: Sequence[int], state: HeadState) -> None:
-        """Seal or delete heads.
-
-        Deleting raises the log start to the next offset. It is safe to repeat, and never reopens a head.
-        """
+        """Seal or delete heads. Deleting raises the log start to the next offset. It is safe to repeat."""
         ...
 
     async def epoch_raise(self, pids: Sequence[int], epoch: int) -> None:
@@ -321,9 +318,12 @@ class PartitionStore(Protocol):
         ...
 
     async def roll(self, expected: int | None = None) -> int:
-        """Create a new hot table and return the number of the active roll. The cost does not depend on partitions.
+        """Create a new hot table and return the number of the active roll.
 
-        Appends go to it from now on. Does nothing if `expected` is given and is no longer the active roll.
+        The cost does not depend on the number of partitions.
+
+        Appends go to the new table from now on. The call does nothing if `expected` is given and is no longer the
+        active roll.
         """
         ...
 
@@ -354,8 +354,8 @@ class PartitionStore(Protocol):
     async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
         """Remove the heads of partitions that were deleted at least `memory` ago, and return how many.
 
-        A removed partition is never created again. Partitions with segments are left for a later call, and so is the
-        rest after the first thousands.
+        A removed partition is never created again. Partitions with segments are left for a later call, and so are those
+        beyond the limit of one call.
         """
         ...
 
@@ -373,10 +373,7 @@ class PartitionStore(Protocol):
         ...
 
     def announcements(self) -> AsyncIterator[set[int]]:
-        """Yield the partitions that other processes announced.
-
-        An empty set follows a reconnect: any partition may have grown.
-        """
+        """Yield the partitions that other processes announced. An empty set means that any may have grown."""
         ...
 
     @property

@@ -49,7 +49,7 @@ class Balancer:
             self.load[place] += len(partitions)
 
     def take(self, place: int, topic: str) -> int:
-        """Remove and return the partition of the topic that the member got last, or the highest of its earlier ones."""
+        """Remove and return the partition of the topic that the member got last, or its highest earlier partition."""
         partitions = self.held[place][topic]
         last = partitions.pop()
         if not partitions:

@@ -8,7 +8,9 @@ from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberT
 
 
 def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
-    """Give free partitions to the members with the fewest, then move partitions while members differ by two or more."""
+    """Give free partitions to the members with the fewest partitions, then move partitions while members differ by
+    two or more.
+    """
     shares = Balancer(members, counts)
     taken = _keep(shares, present)
     for topic in shares.readers:
@@ -31,10 +33,10 @@ def _keep(shares: Balancer, present: Assignment) -> dict[str, set[int]]:
 
 
 def _even_out(shares: Balancer) -> bool:
-    """Move partitions in one pass, from the member with the most down, and return whether any moved.
+    """Move partitions in one pass, starting with the member that has the most, and return whether any moved.
 
     Every move makes the assignment more even, so the passes end. A second pass is needed only if members have
-    different topics: a move may enable another one that was impossible before.
+    different topics: a move may make another move possible.
     """
     moved = False
     most = [(-load, place) for place, load in enumerate(shares.load)]
@@ -65,7 +67,7 @@ def _taker(shares: Balancer, giver: int) -> int | None:
 
 
 def _topic(shares: Balancer, giver: int, taker: int) -> str:
-    """Return the topic in which the giver exceeds the taker most, so that each topic is spread, too."""
+    """Return the topic in which the giver exceeds the taker most, so that each topic is spread evenly."""
     held, others = shares.held[giver], shares.held[taker]
     common = [topic for topic in held if topic in shares.topics[taker]]
     return max(common, key=lambda topic: (len(held[topic]) - len(others.get(topic, ())), topic))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ALONE_WITHIN_MS = 10_000
 """How long a suspect waits for an owner that can hold it alone. After that it is delivered with other messages."""
 PARTITION_KEY = 1
-"""Under partition order all messages have one key."""
+"""The one key of all messages under partition order."""
 
 
 @dataclass(slots=True)

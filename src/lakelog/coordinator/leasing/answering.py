@@ -144,9 +144,9 @@ def _release(decision: StepInProgress, lease: Lease, offsets: list[int], delay_m
 
 
 def _split_returned(lease: Lease, offsets: list[int]) -> tuple[list[int], list[int]]:
-    """Split returned messages into those that are first of their key, and those after them.
+    """Split returned messages into the first message of each key and later messages.
 
-    Later messages of the same keys are returned, too: a message must not stay open if an earlier one of its key is
+    Later messages of the same keys are also returned: a message must not stay open if an earlier one of its key is
     returned.
     """
     if lease.open.is_one_each or all(lease.open.of_key(lease.open[offset]) <= 1 for offset in offsets):

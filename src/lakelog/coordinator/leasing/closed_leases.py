@@ -17,7 +17,7 @@ from itertools import islice
 BLOCK = 2048
 """Number of tokens in a block."""
 CHECK_AFTER = 64
-"""Number of closed leases after which old ones are searched for."""
+"""The number of closed leases after which old leases are searched for."""
 _MIXED = 7
 """The byte of a lease whose messages had different outcomes."""
 _SPARE_BYTES = 4096

@@ -91,7 +91,7 @@ class MessagesExpired(Event, frozen=True, tag=7):
 
 
 class MessagesCut(Event, frozen=True, tag=8):
-    """Messages below the offset were cut, except leased ones, by retention or by an operator."""
+    """Messages below the offset were cut, except leased messages, by retention or by an operator."""
 
     log_start: int
 

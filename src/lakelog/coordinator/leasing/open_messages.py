@@ -1,6 +1,6 @@
-"""The unanswered messages of a lease, as ranges of offsets: most leases are one range that is answered at once.
+"""The unanswered messages of a lease, as ranges of offsets. Most leases are one range that is answered as a whole.
 
-They form a mapping from ascending offsets to 32-bit key hashes (0: no key).
+The messages form a mapping from ascending offsets to 32-bit key hashes (0: no key).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ MESSAGE_TRANSITIONS: Mapping[MessageState, frozenset[MessageState]] = {
 
 @dataclass(slots=True)
 class Lease:
-    """Messages that one owner holds. `open` has those without an answer."""
+    """Messages that one owner holds. `open` has the messages without an answer."""
 
     token: int
     owner: str
@@ -166,7 +166,7 @@ class DeliveryState:
         return self._ready
 
     def blocked_among(self, keys: Sequence[int]) -> set[int]:
-        """Return those of the keys that are blocked by an earlier message."""
+        """Return the keys among these that are blocked by an earlier message."""
         found = self._open_keys.intersection(keys)
         if self._waiting_keys or self.skipped:
             unique = set(keys)

@@ -1,8 +1,8 @@
 """`step` decides operations that arrived together, against one version of the state of a group in a partition.
 
 It processes answers (acks, nacks, extensions, commits, seeks) first, then expired leases, then requests for messages.
-Each decision is an event that is applied at once, so that the next decision sees it. If a step is not committed, its
-state must be read again.
+Each decision is an event that is applied immediately, so that the next decision takes it into account. If a step is not
+committed, its state must be read again.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class _Journal:
         return [row for row, _ in self.rows[max(0, version - self.first) :]]
 
     def snapshot_version(self, before_ms: int | None = None) -> int:
-        """Return the version of the newest snapshot, or of the newest one that is older; 0 if there is none."""
+        """Return the version of the newest snapshot, or of the newest snapshot before a time; 0 if there is none."""
         for row, at_ms in reversed(self.rows):
             if row.snapshot and (before_ms is None or at_ms < before_ms):
                 return row.version

@@ -1,7 +1,6 @@
 """Announcements between processes: NOTIFY, and the connection that listens.
 
-The connection that listens is also the first to notice that its node stopped or was replaced: it is checked every
-second.
+The connection that listens is checked every second, so it is the first to notice that its node stopped or was replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _PING_EVERY_SECONDS = 1.0
 _PING_SECONDS = 2.0
 """How long a check may take."""
 _COMPARE_EVERY = 5
-"""With several hosts, every how many checks their timelines are compared."""
+"""With several hosts, their timelines are compared once in this many checks."""
 _RECONNECT_SECONDS = 0.5
 _PAUSE_SECONDS = 0.2
 _MAX_ANNOUNCED = 300
@@ -72,7 +71,7 @@ class Announcements:
                 heard.get_nowait()
 
     async def _heard(self, connection: Session, heard: asyncio.Queue[set[int] | None]) -> AsyncIterator[set[int]]:
-        """Yield what is heard until the connection ends, and check the connection every second."""
+        """Yield the announcements until the connection ends, and check the connection every second."""
         clock = asyncio.get_running_loop().time
         pings, ping_at = 0, clock() + _PING_EVERY_SECONDS
         while True:
@@ -90,7 +89,7 @@ class Announcements:
                 ping_at = clock() + _PING_EVERY_SECONDS
 
     async def _ping(self, connection: Session, count: int) -> None:
-        """Find out that the node stopped, became read-only or was replaced; statements may be stuck on it."""
+        """Check whether the node stopped, became read-only or was replaced, because statements may hang on it."""
         async with asyncio.timeout(_PING_SECONDS):
             await connection.check(self._database.timeline.number)
         if count % _COMPARE_EVERY == 0:

@@ -1,7 +1,7 @@
 """Appends on PostgreSQL: offsets from the function `lakelog.append`, batches into the active roll's hot table.
 
-Both happen in one statement, also for a redrive, which marks its dead letters, too. The active roll that is remembered
-here is a guess that the function corrects.
+Both happen in one statement. A redrive also marks its dead letters in that statement. The active roll that is
+remembered here is a guess that the function corrects.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ CONNECT_SECONDS = 10.0
 OTHER_HOSTS_SECONDS = 2.0
 """How long the other hosts of a URL may take to show a higher timeline than the host that responded first."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
-"""Seconds and number of probes after which a connection whose peer vanished is lost."""
+"""The times in seconds and the number of probes after which a connection to a vanished peer is closed."""
 
 _ROLE = """
 select current_setting('transaction_read_only') = 'on' as is_read_only,
@@ -57,7 +57,10 @@ _TLS_ADVICE = "Turn on TLS in PostgreSQL (ssl = on), or change sslmode in the da
 
 
 class NotWritable(Exception):
-    """A node was reached that accepts no writes, or whose timeline was replaced. The text continues its name."""
+    """The error for a node that accepts no writes, or whose timeline was replaced.
+
+    Its text follows the name of the node.
+    """
 
 
 class Session(asyncpg.Connection):
@@ -68,7 +71,7 @@ class Session(asyncpg.Connection):
     timeline: int
     """The node's timeline, which is the same as long as the session lasts."""
     is_unconfirmed: bool
-    """A wait for a synchronous standby was cancelled: the commit succeeded and may be lost in a failover."""
+    """True if a wait for a synchronous standby was cancelled: the commit succeeded, but may be lost in a failover."""
 
     async def check(self, lowest: int = 0) -> None:
         """Read the role of the node. Raise `NotWritable` if it is read-only or its timeline is below `lowest`."""
@@ -79,7 +82,7 @@ class Session(asyncpg.Connection):
             raise NotWritable(f"is on timeline {self.timeline}, which timeline {lowest} replaced")
 
     def heard(self, _connection: object, message: asyncpg.PostgresLogMessage) -> None:
-        """Take in a message of the server.
+        """Check a message of the server for the warning about a cancelled wait.
 
         The warning about a cancelled wait for a standby is the only one with this code, and its text may be translated.
         """
@@ -171,7 +174,10 @@ async def _first(attempts: list[Any], lowest: int) -> Session:
 
 
 def _worse(one: BaseException | None, other: BaseException) -> BaseException:
-    """Return the failure to report: a node that responded says more than one that was not reached."""
+    """Return the failure to report.
+
+    The error of a node that responded is more useful than that of an unreachable node.
+    """
     return other if one is None or isinstance(one, OSError) else one
 
 
@@ -181,7 +187,7 @@ def _terminate(attempt: asyncio.Future[Session], chosen: Session | None) -> None
 
 
 def _keep_alive(session: Session) -> None:
-    """Let the kernel find out that the peer is gone, also while nothing is sent."""
+    """Let the kernel detect that the peer is gone, even while nothing is sent."""
     transport: asyncio.Transport = session._transport  # type: ignore[attr-defined]
     connected: socket.socket = transport.get_extra_info("socket")
     if connected.family == socket.AF_UNIX:

@@ -192,7 +192,7 @@ class Database:
         return rows
 
     def _confirm(self, session: Session) -> None:
-        """Raise `OutcomeUnknown` if what the session has just written could be missing on the node that continues."""
+        """Raise `OutcomeUnknown` if the last write of the session could be missing on the promoted node."""
         if session.timeline != self.timeline.number:
             raise self._unknown(f"PostgreSQL at {self._address} was replaced by a promoted standby during the call.")
         if session.is_unconfirmed:
@@ -203,7 +203,7 @@ class Database:
             )
 
     async def _await_standby(self, session: Session) -> None:
-        """Commit something, which waits until the synchronous standby has it and everything before it.
+        """Make a small commit, which waits until the synchronous standby has it and everything before it.
 
         Otherwise a repeat that finds an unconfirmed write would be answered with success.
         """
@@ -259,7 +259,7 @@ class Database:
             self._idle.pop().terminate()
 
     def _leave_lower(self) -> None:
-        """End the connections to the nodes that were replaced. Statements on them fail at once."""
+        """End the connections to the nodes that were replaced. Statements on them fail immediately."""
         self._close_idle()
         for session in self._used:
             if session.timeline < self.timeline.number:
@@ -327,7 +327,10 @@ class Database:
         return await self._connect()
 
     async def compare_hosts(self) -> None:
-        """Look for a node with a higher timeline, if the URL has several hosts: the present one may be replaced."""
+        """Look for a node with a higher timeline, if the URL has several hosts.
+
+        It may have replaced the current node.
+        """
         if self._address.has_several_hosts:
             (await self._connect(lowest=0)).terminate()
 

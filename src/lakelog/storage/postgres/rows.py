@@ -81,7 +81,7 @@ def head_of(row: asyncpg.Record) -> Head:
 
 
 def segment_of(row: asyncpg.Record) -> Segment:
-    """Return the segment of a row that has the columns of a head, too, with the head's epoch."""
+    """Return the segment of a row that also has the columns of a head."""
     return Segment(
         partition=partition_of_id(row["pid"]),
         first=row["first_offset"],

@@ -1,9 +1,10 @@
-"""The timeline of a database: PostgreSQL raises it when a standby is promoted, and offsets and versions may then have
-another meaning.
+"""The timeline of a database, which PostgreSQL raises when a standby is promoted.
 
-A session stays on the timeline on which it was opened, because a node that loses its role restarts. So each session
-carries its timeline, and results are compared with the highest one that this process has seen, without a statement of
-their own. This module opens no connections.
+Offsets and versions may then have another meaning.
+
+A session stays on the timeline on which it was opened, because a node that loses its role restarts. Each session
+therefore stores its timeline, and results are compared with the highest timeline that this process has seen, without
+another statement. This module opens no connections.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """Something that depends on the timeline of a database: its connections, and the caches of an engine."""
+    """An object that depends on the timeline of a database: its connections, or the caches of an engine."""
 
     def __init__(self, replaced: Callable[[], None]) -> None:
         self.replaced = replaced
@@ -31,18 +32,23 @@ class Timeline:
     def __init__(self, address: DatabaseAddress) -> None:
         self.number = 0
         self.is_unconfirmed = False
-        """A wait for a synchronous standby was cancelled: what it wrote is visible, and the standby may not have it."""
+        """True if a wait for a synchronous standby was cancelled: the write is visible, but the standby may not
+        have it.
+        """
         self._address = address
         self._followers: WeakSet[Follower] = WeakSet()
 
     def follow(self, replaced: Callable[[], None]) -> Follower:
-        """Call `replaced` when the timeline rises. The caller keeps the result as long as it wants to be called."""
+        """Call `replaced` when the timeline rises. The callback stays registered while the caller keeps the result."""
         follower = Follower(replaced)
         self._followers.add(follower)
         return follower
 
     def saw(self, number: int) -> None:
-        """Record the timeline of a new session. If it is higher, everything of the lower one is left."""
+        """Record the timeline of a new session.
+
+        If it is higher, everything that belongs to the lower one is dropped.
+        """
         before, self.number = self.number, max(self.number, number)
         if not 0 < before < number:
             return
