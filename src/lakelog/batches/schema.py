@@ -1,4 +1,4 @@
-"""The columns of a hot batch, their numbers, and the columns that a reader sees.
+"""The columns of a hot batch, their numbers, and the columns that a reader gets.
 
 The number of a column is part of the format: it is the bit in the column mask of a payload. Columns are only added at
 the end. This module converts nothing.

@@ -125,9 +125,9 @@ class _Writer:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.nodes: list[int] = []
-        """Per column, the number of rows and of nulls."""
+        """The number of rows and of nulls of each column."""
         self.buffers: list[int] = []
-        """Per buffer, its position in the body and its length."""
+        """The position in the body and the length of each buffer."""
         self.length = 0
 
     def put(self, data: bytes) -> None:

@@ -36,7 +36,7 @@ class Input:
     content_type: str | None = None
     correlation_id: str | None = None
     doubt: str | None = None
-    """Why a text that starts like JSON is not JSON."""
+    """The reason why a text that starts like JSON is not JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from typing import Any
 from lakelog.errors import ConfigurationError, Unavailable
 
 SHARED_FOLDER = Path("/var/lib/lakelog")
-"""Where root's clusters are stored if the PostgreSQL user cannot access the requested folder."""
+"""The folder for root's clusters if the PostgreSQL user cannot access the requested folder."""
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0

@@ -35,7 +35,7 @@ def print_line(text: str) -> None:
 
 
 def print_result(json: bool, value: object, text: str) -> None:
-    """Print the value as JSON, or the line of text for people."""
+    """Print the value as JSON, or as the given line of text."""
     if json:
         print_json(value)
     else:

@@ -33,7 +33,8 @@ def serve(
         str | None, typer.Option(metavar="SIZE", help="Memory for running calls, per process.", show_default="256MiB")
     ] = None,
     object_store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where segments are stored: file:///folder or s3://bucket/prefix.")
+        str | None,
+        typer.Option(metavar="URL", help="The object store for segments: file:///folder or s3://bucket/prefix."),
     ] = None,
     log_format: Annotated[str | None, typer.Option(help="json or console.", show_default="json")] = None,
 ) -> None:
@@ -75,7 +76,7 @@ def make_settings(given: dict[str, Any]) -> ServerSettings:
 
 
 def check(settings: ServerSettings) -> None:
-    """Fail on settings that would stop every worker, and warn about dangerous ones, before any worker starts."""
+    """Fail on settings that would stop every worker, and warn about dangerous settings, before any worker starts."""
     import asyncio
 
     from lakelog.objectstore import check_shared

@@ -54,7 +54,7 @@ def tail(
 def find_messages(
     topic: Any, partition: int | None, where: dict[str, Any] | None, last: int, follow: bool
 ) -> Iterator[Any]:
-    """Yield the requested messages; with `follow`, also new ones as they arrive."""
+    """Yield the requested messages; with `follow`, also new messages as they arrive."""
     if where is not None and partition is None:
         yield from topic.read(from_=where.get("time") or where["offset"], follow=follow)
         return

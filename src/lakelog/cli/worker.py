@@ -14,7 +14,7 @@ from lakelog.errors import ConfigurationError, InvalidRequest
 
 
 def worker(
-    target: Annotated[str, typer.Argument(help="Where the client is: module:name, such as shop.app:log.")],
+    target: Annotated[str, typer.Argument(help="The client as module:name, such as shop.app:log.")],
 ) -> None:
     """Run the handlers that a module has subscribed.
 

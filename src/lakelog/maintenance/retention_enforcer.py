@@ -1,6 +1,6 @@
 """Raises the log start of partitions that exceed the retention of their topic, and finishes interrupted deletes.
 
-Readers see the new log start at once. The bytes are deleted when their hot table is dropped (`roller`).
+Readers see the new log start immediately. The bytes are deleted when their hot table is dropped (`roller`).
 """
 
 from __future__ import annotations

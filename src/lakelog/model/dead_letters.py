@@ -31,7 +31,7 @@ Limit = Annotated[int, Meta(ge=1, le=MAX_DEAD_LETTERS)]
 
 
 class DeadLetter(Value, frozen=True, kw_only=True):
-    """A message that a group has given up, with the reason.
+    """A message that a group could not process, with the reason.
 
     Attributes:
         id: The id of the message.
@@ -89,13 +89,15 @@ class DeadLetterQuery(Request, frozen=True, kw_only=True):
 
     group: Name
     topic: Annotated[Name, Meta(description="Only dead letters of this topic.")] | None = None
-    partition: Annotated[PartitionNumber, Meta(description="Only those of this partition.")] | None = None
-    where: Annotated[Filter, Meta(description="Only those that this filter lets through.")] | None = None
+    partition: Annotated[PartitionNumber, Meta(description="Only dead letters of this partition.")] | None = None
+    where: Annotated[Filter, Meta(description="Only dead letters that this filter selects.")] | None = None
     state: Annotated[
         str, Meta(description="The state of dead letters.", extra_json_schema={"enum": list(DeadLetterState)})
     ] = "dead"
-    after: Annotated[str, Meta(max_length=120, description="The `next` of the page before.")] | None = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_DEAD_LETTER_PAGE, description="The most dead letters to return.")] = 100
+    after: Annotated[str, Meta(max_length=120, description="The `next` of the previous page.")] | None = None
+    limit: Annotated[
+        int, Meta(ge=1, le=MAX_DEAD_LETTER_PAGE, description="The largest number of dead letters to return.")
+    ] = 100
 
     def __post_init__(self) -> None:
         if self.state not in list(DeadLetterState):
@@ -209,12 +211,12 @@ class Redriven(Value, frozen=True, kw_only=True):
     """The result of a redrive, or of a dry run.
 
     Attributes:
-        dry_run: Whether nothing was published.
+        dry_run: True if this was a dry run, which publishes nothing.
         redriven: Dead letters that were published again.
         refused: Dead letters that could not be redriven.
         ids: The first ids of redriven dead letters.
         refusals: The first refused dead letters, each with the reason.
-        has_more: Whether the limit was reached; repeat the call for the rest.
+        has_more: True if the limit was reached. Repeat the call for the rest.
     """
 
     dry_run: bool = False

@@ -20,9 +20,9 @@ class FetchLimits:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_messages <= limits.MAX_BATCH_MESSAGES:
-            raise InvalidRequest(f"The limit is 1 to {limits.MAX_BATCH_MESSAGES} messages.")
+            raise InvalidRequest(f"The limit must be from 1 to {limits.MAX_BATCH_MESSAGES} messages.")
         if not 0 <= self.wait_seconds <= limits.MAX_WAIT_MS / 1000:
-            raise InvalidRequest(f"A fetch waits 0 to {limits.MAX_WAIT_MS} ms.")
+            raise InvalidRequest(f"The wait of a fetch must be from 0 to {limits.MAX_WAIT_MS} ms.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from lakelog.model.like import LikePattern, StepBudget
 
 _UNREAD = object()
 _READ_STEPS = 8
-"""Steps for each byte of a value that is parsed as JSON."""
+"""The number of steps for each byte of a value that is parsed as JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class FilterInput:
     deliveries: int | None = None
     failures: int | None = None
     steps: StepBudget | None = None
-    """Limits the work of one call of `Filter.matches`, which then may raise `OutOfSteps`. None: no limit."""
+    """The limit for the work of one call of `Filter.matches`, which may raise `OutOfSteps`; None for no limit."""
     _document: object = field(default=_UNREAD, init=False, repr=False, compare=False)
 
     def document(self) -> object:

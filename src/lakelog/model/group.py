@@ -41,7 +41,7 @@ class NoStart:
 
 
 Start = Earliest | Latest | AtTime | AtOffset | NoStart
-"""Where a group begins in a topic that it has not read before."""
+"""The position at which a group starts in a topic that it has not read before."""
 _LATEST = Latest()
 _STARTS: dict[str, Start] = {"earliest": Earliest(), "latest": _LATEST, "none": NoStart()}
 
@@ -95,7 +95,7 @@ class RequestedSettings(Request, frozen=True, kw_only=True):
         retries: How a failed message is delivered again.
         dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
         assignor: How partitions are shared among the members.
-        window: How many messages of one partition are leased or wait for a retry at most, from 1 to 10,000.
+        window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to 10,000.
     """
 
     order: Order | None = None

@@ -9,9 +9,9 @@ class GroupKind(StrEnum):
     """Kind of a group, fixed when the group is created."""
 
     LEASE = "lease"
-    """Per-message leases, acks and retries."""
+    """A group with leases, acks and retries per message."""
     CURSOR = "cursor"
-    """Positions are committed; one owner per partition."""
+    """A group that commits positions, with one member per partition."""
 
 
 class Order(StrEnum):

@@ -64,8 +64,8 @@ class PlanRequest(PlanOptions, frozen=True, kw_only=True):
 class PartitionPlan:
     """The location of a partition's messages.
 
-    It covers the requested range, as far as the log has it. The segments hold all from `start` up to `hot_from`, and
-    perhaps more at either end; hot batches hold the rest.
+    It covers the part of the requested range that the log has. The segments hold all messages from `start` up to
+    `hot_from`, and may extend beyond either end; hot batches hold the rest.
 
     Attributes:
         partition: The partition.

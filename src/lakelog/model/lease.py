@@ -1,4 +1,4 @@
-"""Leases: the request for messages, the answers of their owner, and the results of the answers."""
+"""Answers of an owner to leased messages, and their results."""
 
 from __future__ import annotations
 

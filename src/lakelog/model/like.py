@@ -2,8 +2,8 @@ r"""Patterns of `like`, matched in slices of bounded work.
 
 % matches any characters and _ matches one; `\%`, `\_` and `\\` match themselves. Each piece between two % is matched at
 its first occurrence, without backtracking. A piece without _ is found by `str.find`, in time linear in the text. A
-short piece with _ is found by a regular expression, a long one with one bit for each of its characters: both take many
-steps for each character of the text, which a caller can divide into slices.
+short piece with _ is found by a regular expression, and a long one with one bit for each of its characters. Both take
+many steps for each character of the text, so a caller can divide them into slices.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ SLICE_STEPS = 1 << 19
 LONG_PIECE = 64
 """Above this length, a piece with _ is searched with bits instead of a regular expression."""
 _COMPARE_STEPS = 8
-"""Steps of the comparison of one character with one of a short piece that has _."""
+"""The number of steps to compare one character with one character of a short piece that has _."""
 _BITS_STEPS = 512
-"""Steps of the comparison of one character with all of a long piece."""
+"""The number of steps to compare one character with all of a long piece."""
 
 _SIGNS = re.compile(r"\\[\\%_]|.", re.DOTALL)
 
 
 class OutOfSteps(Exception):
-    """A search has used up its steps. It continues where it stopped if it is run again."""
+    """The error of a search that has used up its steps. If it is run again, it continues where it stopped."""
 
 
 class _Piece:
@@ -94,7 +94,10 @@ class _Piece:
 
     @cached_property
     def _bits(self) -> dict[str, int]:
-        """Return the places of each character in the piece, as bits, with those of _."""
+        """Return the positions of each character in the piece as bits.
+
+        The positions of _ are set for every character.
+        """
         bits: dict[str, int] = {}
         for number, sign in enumerate(self._signs):
             if sign != "_":
@@ -103,7 +106,7 @@ class _Piece:
 
 
 class LikePattern:
-    """A pattern of `like`. Equal only to itself, because searches are kept by their pattern."""
+    """A pattern of `like`. It is equal only to itself, because searches are kept by their pattern."""
 
     __slots__ = ("_first", "_last", "_middle", "_text", "weight")
 
@@ -125,7 +128,7 @@ class LikePattern:
         """The largest number of steps for each character of a text."""
 
     def matches(self, text: str) -> bool:
-        """Return whether the whole text matches the pattern, however long it takes."""
+        """Return whether the whole text matches the pattern, without a limit of steps."""
         if self._text is not None:
             return self._text in text
         search = self.search(text)

@@ -18,7 +18,7 @@ MAX_EXPIRES_MS = 7900 * 365 * 86_400_000
 """The longest relative expiry, so that it ends before the year 9999."""
 MAX_FETCH_BYTES = 16 << 20
 MAX_OWNER_BYTES = 200
-"""The longest id of an owner, a member or a request, in UTF-8."""
+"""The longest id of an owner, a member or a request, in bytes of UTF-8."""
 MAX_JOINED_TOPICS = 100
 """The topics that one member of a group reads at most."""
 MAX_FIELD_LENGTH = 1024

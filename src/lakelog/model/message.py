@@ -59,7 +59,7 @@ class Message:
 
 
 def fault_of(message: Message) -> LakelogError | None:
-    """Return the error of an invalid message, or None. Checked before the message joins a batch with others."""
+    """Return the error of an invalid message, or None. A message is checked before it joins a batch."""
     if message.value is not None and len(message.value) > limits.MAX_MESSAGE_BYTES:
         return TooLarge(f"The value has {len(message.value)} bytes; at most {limits.MAX_MESSAGE_BYTES} are allowed.")
     if message.key is not None and len(message.key) > limits.MAX_KEY_BYTES:

@@ -243,7 +243,7 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why unfinished messages wait: one line for all partitions with the same reason."""
+        """The reasons why unfinished messages wait: one line for all partitions with the same reason."""
         places: dict[str, dict[str, list[int]]] = {}
         for each in self.progress:
             if each.reason:

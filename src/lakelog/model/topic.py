@@ -88,7 +88,7 @@ class Topic:
     settings: TopicSettings
     created_at: datetime
     version: int = 0
-    """Raised by every change, also one that leaves the epoch."""
+    """A number that rises with every change, even one that does not raise the epoch."""
 
     @property
     def partitions(self) -> int:

@@ -1,5 +1,4 @@
-"""Reads the file of a segment: in parts, with the footer once and then only the requested row groups; or whole, to
-verify it.
+"""Reads the file of a segment: the footer and the requested row groups, or the whole file to verify it.
 
 Every page is checked against its checksum, and the offsets against the footer: damage raises an error and never returns
 wrong messages. The caller provides the file.
@@ -35,7 +34,7 @@ _OFFSET, _APPENDED_AT = SCHEMA.get_field_index("offset"), SCHEMA.get_field_index
 class SegmentFile:
     """An open segment. One thread at a time may use it.
 
-    If `segment` is given, the file must match it: another file in its place is damage, too.
+    If `segment` is given, the file must match it: another file under its name counts as damage.
     """
 
     def __init__(self, file: BinaryIO | pa.NativeFile, segment: Segment | None = None) -> None:

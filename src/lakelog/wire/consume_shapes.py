@@ -21,7 +21,7 @@ from lakelog.wire.shapes import BodyShape, FetchedShape, ReplyShape
 
 
 class PushRequest(NewGroupSettings, frozen=True, kw_only=True):
-    """The query of GET /v1/consume. Retries cannot be stated in it."""
+    """The query of GET /v1/consume. It has no field for retries."""
 
     topic: Name
     group: Name

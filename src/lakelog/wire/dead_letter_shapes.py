@@ -15,13 +15,13 @@ from lakelog.wire.shapes import ReplyShape, ShownShape
 
 
 class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True):
-    """A dead letter, with its message as a fetch shows it. `error` is the last reason, `owner` the last owner."""
+    """A dead letter, with the fields of a fetched message. `error` is the last reason, `owner` the last owner."""
 
     value: Raw | UnsetType = UNSET  # type: ignore[assignment]  # narrower than its base, so that it can be decoded
     topic: str
     partition: int
     epoch: int
-    """The position epoch in which it died: after a seek a message may die once more."""
+    """The position epoch in which the message died. After a seek, a message may die again."""
     state: DeadLetterState
     error: str
     deliveries: int
@@ -30,7 +30,7 @@ class DeadLetterShape(ShownShape, frozen=True, kw_only=True, omit_defaults=True)
     owner: str
     lineage: str | None = None
     redriven_to: str | None = None
-    """The id of the message that was appended for it."""
+    """The id of the message that a redrive appended."""
     traceback: str | None = None
     """The traceback of the last failure, as the worker sent it."""
     without_message: bool = False

@@ -14,7 +14,7 @@ from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.segment import Segment
 
 Ranges = Mapping[int, tuple[int, int]]
-"""By partition, the first offset and the end offset, which is not included."""
+"""The first offset and the end offset (not included), by partition."""
 
 MiB = 1 << 20
 # The cost of one more file, or one more range, for a task.

@@ -1,7 +1,7 @@
 """`lakelog.spark.topic`: a topic as a DataFrame, with history and the newest messages in one consistent read.
 
 The driver plans once. Spark reads the segments itself, as Parquet; the hot rest comes from the server, for exactly the
-offsets that follow. Messages published later are not included, however often the DataFrame is used.
+offsets that follow. Messages published later are not included, even if the DataFrame is used several times.
 """
 
 from __future__ import annotations

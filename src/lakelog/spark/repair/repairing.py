@@ -35,8 +35,8 @@ class RedriveSummary:
         repaired: How many of the redriven dead letters had a changed value or changed headers.
         refused: Dead letters that could not be redriven.
         sample: The first ids of redriven dead letters.
-        refusals: The first refused dead letters, each with the reason.
-        dry_run: Whether nothing was published.
+        refusals: The first ids of refused dead letters, each with the reason.
+        dry_run: True if this was a dry run, which publishes nothing.
     """
 
     redriven: int = 0

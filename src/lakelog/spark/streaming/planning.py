@@ -18,7 +18,7 @@ from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import LATEST, StreamOptions
 
 Offsets = Mapping[int, int]
-"""By partition, the next offset to read."""
+"""The next offset to read, by partition."""
 
 _FORMAT = 1
 
@@ -30,7 +30,7 @@ class StreamOffset:
     topic: str
     incarnation: int | None = None
     begin: Offsets = field(default_factory=dict)
-    """Where the micro-batch began."""
+    """The offsets at which the micro-batch began."""
     end: Offsets = field(default_factory=dict)
     epochs: Offsets = field(default_factory=dict)
     """The group's position epochs by partition; 0 by default."""
@@ -154,7 +154,7 @@ class Restart:
 
     @property
     def goes_on_at(self) -> Offsets:
-        """Where the query reads next."""
+        """The offsets at which the query continues."""
         return self.planned.end if self.finished else self.planned.begin
 
 
@@ -176,9 +176,9 @@ def reconcile(group: str, restart: Restart, positions: Mapping[int, GroupPositio
         why = "retention has removed what is between them" if cut else "a seek or another reader moved the group"
         raise PositionRefused(
             f"Group '{group}' is at offset {position.offset} of partition {partition} of '{planned.topic}', and the "
-            f"checkpoint of this query is at {_range(low, high)}: {why}. To go on from the checkpoint, move the group: "
-            f"`lakelog groups seek {group} {planned.topic} --partition {partition} --to {on}`. To go on from where "
-            "the group is, start the query with a new checkpoint.",
+            f"checkpoint of this query is at {_range(low, high)}: {why}. To continue from the checkpoint, "
+            f"move the group: `lakelog groups seek {group} {planned.topic} --partition {partition} --to {on}`. To "
+            "continue from the group's position, start the query with a new checkpoint.",
             group=group,
             topic=planned.topic,
             partition=partition,

@@ -60,17 +60,17 @@ class HandlerOutcome(NamedTuple):
 
 
 class SlotResult(msgspec.Struct):
-    """The outcomes of the messages of a slot, in their order. It travels from the executor to the driver."""
+    """The outcomes of the messages of a slot, in their order. The executor sends it to the driver."""
 
     outcomes: list[HandlerOutcome] = []
     crashed: int = 0
     timed_out: int = 0
     unusable: str | None = None
-    """Why the handler cannot be loaded on the executor; then there are no outcomes."""
+    """The reason why the handler cannot be loaded on the executor. In that case, there are no outcomes."""
 
 
 class HandlerTask(NamedTuple):
-    """A message to run. Messages of one chain run in order, and not after one that failed."""
+    """A message to run. Messages of one chain run in order, and stop after a failure."""
 
     message: ReceivedMessage[Any]
     attempt: int

@@ -175,7 +175,7 @@ def subscribe(
 
 
 class RoundSizer:
-    """Chooses the number of messages of the next round from the duration of the last ones."""
+    """Chooses the number of messages of the next round from the duration of the last rounds."""
 
     def __init__(self, slots: int, most: int) -> None:
         self._least, self._most = min(slots, most), most
@@ -225,7 +225,7 @@ class SubscriptionLoop:
         return self._summary
 
     def _fill(self) -> list[Consumed]:
-        """Return the leases of one round: wait for the first ones, then take what is available."""
+        """Return the leases of one round: wait for the first lease, then take all that are available."""
         taken: list[Consumed] = []
         room, size = self._pace.size, 0
         while room > 0 and size < _ROUND_BYTES:

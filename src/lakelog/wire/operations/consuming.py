@@ -29,7 +29,7 @@ _PUSH_QUERY = (
     Parameter("start_from", {"type": "string", "maxLength": 40}, "`earliest`, `latest`, `none`, an offset, or a time."),
     Parameter("order", {"enum": ["key", "partition", "none"]}, "The group's order."),
     Parameter("filter", {"type": "string"}, "The group's filter."),
-    Parameter("dead_letter", {"type": "boolean"}, "Whether the group keeps dead letters."),
+    Parameter("dead_letter", {"type": "boolean"}, "True if the group keeps dead letters."),
     Parameter("assignor", {"enum": ["range", "round-robin", "sticky", "cooperative-sticky"]}, "The group's assignor."),
     Parameter("window", number(1, 10_000), "The group's window."),
 )
@@ -44,7 +44,7 @@ def _answer(name: str, path: str, shape: type, summary: str, **more: object) -> 
 ANSWERS = read(
     "answers",
     "/v1/topics/{topic}/groups/{group}/answers",
-    "Answer for many leased messages at once",
+    "Answer many leased messages in one call",
     AnswersRequest,
     consume_shapes.AnswersReply,
     method="POST",

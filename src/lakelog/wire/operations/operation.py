@@ -65,13 +65,7 @@ def text(longest: int) -> dict[str, object]:
 class Media:
     """The bodies of an operation with its own handler, by media type and status.
 
-    Operations that carry bytes (publish, fetch, consume, answers) have one instead of a reply.
-
-    Attributes:
-        replies: The bodies of replies.
-        body: The bodies of calls. Default: the request of the operation as JSON.
-        is_body_optional: Whether the body may be left out.
-        query: The parameters of the query.
+    Operations that carry bytes (publish, fetch, consume, answers) have this instead of a request and a reply.
     """
 
     replies: Mapping[int, Body]

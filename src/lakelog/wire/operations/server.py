@@ -16,8 +16,8 @@ def _public(name: str, path: str, summary: str, replies: Mapping[int, Body]) -> 
 
 _HEALTH: Body = {JSON: (shapes.Health,)}
 SERVER = (
-    _public("healthz", "/healthz", "Whether the process is alive", {200: _HEALTH}),
-    _public("readyz", "/readyz", "Whether calls can be served now", {200: _HEALTH, 503: _HEALTH}),
+    _public("healthz", "/healthz", "Return whether the process is alive", {200: _HEALTH}),
+    _public("readyz", "/readyz", "Return whether calls can be served now", {200: _HEALTH, 503: _HEALTH}),
     _public("metrics", "/metrics", "Metrics for Prometheus", {200: {"text/plain": ()}}),
     _public("openapi", "/openapi.json", "This description", {200: {JSON: ()}}),
 )
