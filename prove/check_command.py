@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
 
 
 def overall(judged: Mapping[str, Judgement]) -> CheckVerdict:
-    """Return the worst verdict; unknown if there is none."""
+    """Return the worst verdict; unknown if there are no verdicts."""
     verdicts = {each.verdict for each in judged.values()}
     if CheckVerdict.INVALID in verdicts:
         return CheckVerdict.INVALID

@@ -43,7 +43,7 @@ RATE = 600.0
 
 
 class PostgresReturn(msgspec.Struct, frozen=True, kw_only=True):
-    """One return of PostgreSQL: seconds until every partition was published to and consumed from; -1 for never."""
+    """One return of PostgreSQL: the seconds until every partition was published to and consumed from; -1 if never."""
 
     cell: str
     down: float
@@ -69,7 +69,7 @@ class DrillFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillWorkload(Workload):
-    """Producers, two lease groups and a cursor group on one topic, without other load on the machine."""
+    """The workload of the drill: producers, two lease groups and a cursor group on one topic."""
 
     def __init__(self, topology: Topology, size: RunSize, seed: int) -> None:
         super().__init__(topology, size, seed)
@@ -184,10 +184,7 @@ def _returned(tables: Tables, fault: FaultInterval) -> PostgresReturn:
 
 
 def _wait(rows: TableColumns, partitions: Array, since_ns: int) -> float:
-    """Return the seconds until the last partition had its first successful call.
-
-    Each cell holds some of the partitions.
-    """
+    """Return the seconds until every partition had a successful call; -1 if one had none."""
     mine = rows.where((rows.outcome == CallOutcome.OK) & (rows.invoked_ns >= since_ns))
     served = [mine.completed_ns[mine.partition == each] for each in partitions]
     if not served or not all(len(each) for each in served):

@@ -50,7 +50,7 @@ class GroupRules:
 
     @property
     def limit(self) -> int:
-        """Return the number of failures that makes a dead letter."""
+        """Return the number of failures after which a message becomes a dead letter."""
         return self.retries.max + 1
 
     def min_delay_ms(self, failures: int) -> int:
@@ -62,7 +62,7 @@ class GroupRules:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultInterval:
-    """One fault, on the machine's monotonic clock."""
+    """One fault, with times on the machine's monotonic clock."""
 
     kind: str
     began_ns: int
@@ -71,7 +71,7 @@ class FaultInterval:
 
 
 DATABASE_CLOCK_JUMPS = "clock of the database jumps"
-"""A kind of fault that checks know: leases granted by the old time may have expired."""
+"""The kind of fault in which the database clock jumps. Leases that were granted before may have expired."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class RunInfo:
     healed_ns: int = 0
     drained_ns: int = 0
     targets: Mapping[str, float] = field(default_factory=dict)
-    """Limits that this run sets for itself, such as the share of L3."""
+    """The targets of this run, such as the share of L3."""
 
     def name(self, number: int) -> str:
         return self.names.get(int(number), f"#{int(number) & (2**64 - 1):016x}")

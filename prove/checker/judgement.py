@@ -102,7 +102,7 @@ def judgements(found: Tallies, cut: Sequence[str], invariants: Iterable[Invarian
 def tallied(
     tables: Tables, run: RunInfo, invariants: Iterable[Invariant], *, groups: Sequence[Key] | None = None
 ) -> Tallies:
-    """Judge tables that are already placed: a whole run, or a part that has whole instances."""
+    """Judge tables whose attempts are already located: a whole run, or a part with whole instances of its scopes."""
     found: Tallies = {}
     for scope, checks in _by_scope(invariants):
         for part in instances(scope, tables, groups):
@@ -151,5 +151,5 @@ def _check(invariant: Invariant, tables: Tables, run: RunInfo, tally: ViolationT
 
 
 def _few(found: Iterable[_T]) -> list[_T]:
-    """Return each item once, up to a limit."""
+    """Return the distinct items, up to a limit."""
     return list(dict.fromkeys(found))[:MOST]

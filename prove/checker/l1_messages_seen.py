@@ -1,7 +1,7 @@
 """L1: every message of the log has been delivered 60 s after the last fault.
 
-If the load, the creation of the group or a seek ended later, the 60 s count from that time. A message whose key was
-busy with an earlier message gets its time from the end of that message. The same holds for a message that a consume of
+If the load, the creation of the group or a seek ended later, the 60 s count from that time. If an earlier message of
+the same key was open, the 60 s count from the end of that message. The same holds for a message that a consume of
 unknown outcome may have leased. Messages that the group passed over (filtered, expired, cut) are known only by their
 number.
 """
@@ -100,7 +100,7 @@ def _late(
 
 
 def _busy_until(tables: Tables, run: RunInfo, final: TableColumns, at: int) -> int:
-    """Return the last activity of an earlier message of the same key, or of the partition for partition order."""
+    """Return the last activity of an earlier message of the same key, or of the partition in partition order."""
     deliveries, answers = tables["delivery"], tables["answer"]
     group = deliveries.group[0]
     before = np.arange(len(final)) < at
@@ -112,7 +112,7 @@ def _busy_until(tables: Tables, run: RunInfo, final: TableColumns, at: int) -> i
 
 
 def _unseen(tables: Tables, run: RunInfo, final: TableColumns, never: Array, due: int) -> list[Violation]:
-    """Return a violation if more messages were never delivered than the group reports as passed over."""
+    """Return a violation if more messages are undelivered than the group reports as passed over."""
     progress = tables["progress"]
     last = progress.where(progress.final).sorted_by("completed_ns")
     passed = sum(int(last.arrays[name][-1]) for name in _PASSED) if len(last) else 0

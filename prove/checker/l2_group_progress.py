@@ -17,7 +17,7 @@ from prove.history.tables import TableColumns, Tables
 
 LIMIT_SECONDS = 30.0
 SETTLE_NS = 10 * SECOND
-"""Time that a server may need after a fault until it serves again (L4)."""
+"""The time that a server may take to serve again after a fault (L4)."""
 _MOVES = (
     "epoch",
     "committed",
@@ -53,7 +53,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int, TableColumns]]:
-    """Return the intervals longer than the limit with equal figures: start, end, and a sample with available work."""
+    """Return the intervals above the limit without progress: start, end, and a sample with available work."""
     rows = rows.sorted_by("topic", "partition", "completed_ns", "counter")
     moved = np.zeros(len(rows), np.bool_)
     fresh = np.ones(len(rows), np.bool_)
@@ -80,7 +80,7 @@ def _stalls(rows: TableColumns, run: RunInfo, limit: int) -> list[tuple[int, int
 def _has_work(rows: TableColumns, run: RunInfo) -> Array:
     """Return whether each sample has available work.
 
-    A waiting message blocks those behind it: the whole partition in partition order, else those of its key.
+    A waiting message blocks later messages: all of the partition in partition order, else those of its key.
     """
     ordered = run.rules_of(rows.topic[0], rows.group[0]).order is Order.PARTITION
     held_up = (rows.waiting > 0) & ((rows.skipped > 0) | ordered)
@@ -97,7 +97,7 @@ def _asked_from(tables: Tables, topic: int, began: int, ended: int) -> int:
 
 
 def _begins(rows: TableColumns, began: int) -> Array:
-    """Return when each call that had not ended before was first in progress."""
+    """Return when each call that had not ended earlier was first in progress."""
     going = rows.where((rows.completed_ns > began) | (rows.invoked_ns > began))
     times: Array = np.maximum(going.invoked_ns, began)
     return times

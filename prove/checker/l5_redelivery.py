@@ -4,9 +4,9 @@ A message whose lease end counts as a failure also waits for its back-off. Only 
 checked, because the others wait for it. Time during faults does not count.
 
 The messages of a dead owner are delivered one at a time, each alone. The clock therefore restarts whenever one of them
-is leased: it is too late only if none is leased for two seconds although one is due. A lease whose response was lost
-shows only in the delivery count of the message's next delivery. If such a lease may lie in these two seconds, nothing
-is certain.
+is leased: the invariant is violated only if none is leased for two seconds although one is due. A lease whose response
+was lost shows only in the delivery count of the message's next delivery. If such a lease may lie in these two seconds,
+nothing is certain.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _leased_again(leases: LeaseHistory, rows: Array) -> tuple[Array, Array]:
 
 
 def _waited_ms(leases: LeaseHistory, rows: Array, later: Array) -> Array:
-    """Return how long each message was due until it was leased again; 0 if nothing is certain."""
+    """Return the time from the due time of each message until it was leased again; 0 if nothing is certain."""
     given = leases.given
     due = leases.until_ms[rows].copy()
     for row in np.flatnonzero(leases.alone[rows]).tolist():
@@ -88,13 +88,13 @@ def _waited_ms(leases: LeaseHistory, rows: Array, later: Array) -> Array:
 
 
 def _last_suspect_ms(leases: LeaseHistory, rows: Array) -> Array:
-    """Return the time of the last suspect lease before each of these; 0 if there was none."""
+    """Return the time of the last suspect lease before each given lease; 0 if there was none."""
     times = np.sort(leases.granted_ms[leases.given.suspect])
     return np.append(times, 0)[np.searchsorted(times, leases.granted_ms[rows]) - 1]
 
 
 def _maybe_leased(leases: LeaseHistory, at_ms: Array, grace: int) -> Array:
-    """Return whether an unrecorded lease may lie in the grace time before each of these."""
+    """Return whether there may be an unrecorded lease in the grace time before each given lease."""
     given = leases.given
     same = given.offset[1:] == given.offset[:-1]
     hidden = same & (given.number[1:] > given.number[:-1] + 1) & (leases.closed_wall_ms[:-1] == NEVER)

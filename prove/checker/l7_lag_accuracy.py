@@ -45,7 +45,7 @@ def figure(tables: Tables, run: RunInfo) -> float | None:
 
 
 def _doubtful(rows: TableColumns) -> Array:
-    """Return the samples that have neighbours on both sides and lie outside the range of those two."""
+    """Return the samples that have neighbours on both sides and lie outside the range of these neighbours."""
     edge = differs(rows.kind, rows.topic, rows.group)
     inner = np.flatnonzero(~edge[1:] & ~edge[:-1]) + 1
     inner = inner[(rows.told[inner] >= 0) & ~rows.stale[inner]]

@@ -12,7 +12,7 @@ from prove.history.tables import ReaderKind, TableColumns, Tables
 
 
 class Picked(TableColumns):
-    """Rows of a table in a given order. Selecting from them again costs no more than selecting once."""
+    """Rows of a table in a given order. Selecting from a selection costs no more than selecting once."""
 
     def __init__(self, table: TableColumns, rows: Array | None = None) -> None:
         self.name = table.name

@@ -1,7 +1,7 @@
 """The deliveries, answers and progress of one group in one partition, in order. All lease checks use it.
 
 This module checks nothing. Tokens of a partition only rise, so they give the order of two leases even across recorders.
-An answer or a consume of unknown outcome may have taken effect: it excuses what it could have caused, and proves
+An answer or a consume of unknown outcome may have taken effect: its possible effects are not violations, and prove
 nothing. Everything is array arithmetic: a delivery is a row of `given`, and derived values are in the same row of
 another array. The history is computed once per scope and cached with its tables.
 """
@@ -20,7 +20,7 @@ from prove.checker.row_matching import found_at, true_at
 from prove.history.tables import OwnerVerb, TableColumns, Tables
 
 GAVE_UP_NS = 9_000_000_000
-"""Time after which a server responds with nothing and releases messages that arrive later."""
+"""The time after which a server returns no messages, and releases messages that are leased later."""
 
 
 def _verbs(*chosen: OwnerVerb) -> Array:
@@ -41,7 +41,7 @@ def leases_of(tables: Tables, run: RunInfo) -> LeaseHistory:
 
 
 def doubt(tables: Tables, run: RunInfo) -> str | None:
-    """Return why nothing can be concluded, or None: the position epoch of a lease may be unknown."""
+    """Return why nothing can be concluded if the position epoch of a lease may be unknown; else None."""
     return leases_of(tables, run).seeks.doubt
 
 
@@ -172,8 +172,7 @@ class LeaseHistory:
     def went_back_first(self) -> Array:
         """Return whether each answer gave its message back itself, not because of an earlier message of its key.
 
-        The messages behind such a message in its lease go back with it. A nack of one of them, in the same call or
-        later, changes nothing more.
+        Later messages of the same key in the lease are given back with it. A nack of one of them changes nothing more.
         """
         said = self.said
         back = true_at(RETURNING[said.verb] & said.happened)
@@ -193,11 +192,11 @@ class LeaseHistory:
         return found
 
     def in_lease_with(self, rows: Array, offsets: Array) -> Array:
-        """Return the rows of other messages in the leases of these deliveries; -1 if they are not in them."""
+        """Return the rows of the given offsets in the leases of these deliveries; -1 if they are missing."""
         return found_at(self.codes, self.codes[rows] + (offsets - self.given.offset[rows]) * self._width)
 
     def in_front(self, rows: Array) -> tuple[Array, Array]:
-        """Return whether each lease has an earlier message of its key, and when both may first have been given back."""
+        """Return whether each lease has an earlier message of the key, and when both may have been given back."""
         given = self.given
         leases = np.unique(given.token[rows])
         near = true_at(np.isin(given.token, leases))

@@ -83,7 +83,7 @@ def looked_up(by_group: Array, at: Array, otherwise: int | bool) -> Array:
 
 
 def paired(first: Array, second: Array) -> tuple[Array, int]:
-    """Return one number that sorts like the pair of numbers, and the factor of the first."""
+    """Return pairs of numbers as single numbers with the same order, and the factor of the first number."""
     width = int(second.max(initial=0)) + 1
     if (int(first.max(initial=0)) + 1) * width > _MOST_CODES:
         second = np.unique(second, return_inverse=True)[1]

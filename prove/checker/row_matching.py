@@ -20,7 +20,7 @@ _MANY = 1000
 
 
 def mixed(*parts: Array) -> Array:
-    """Return one code per row that is equal where all parts are equal."""
+    """Return one code per row. Rows with equal parts have equal codes."""
     code = np.zeros(len(parts[0]), np.uint64)
     for part in parts:
         code = (code ^ part.astype(np.int64, copy=False).view(np.uint64)) * _ODD

@@ -34,7 +34,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _matched(possible: Picked, seen: Picked, keyed: Array) -> tuple[Array, Array]:
-    """Return when each value was first attempted, and the index of that value for each observation; -1 if none."""
+    """Return when each value was first attempted, and the index of each observed value; -1 if it was not attempted."""
     values = mixed(possible.topic, possible.hash)
     codes, invoked = mixed(values, possible.key), possible.invoked_ns
     wanted = mixed(seen.topic, seen.hash)
@@ -81,7 +81,7 @@ def _violation(why: str, attempts: Picked, seen: Picked, row: int, run: RunInfo)
 
 INVARIANT = Invariant(
     name="S2",
-    says="Nothing is read that was not attempted; nothing refused is ever visible.",
+    says="Only attempted messages are read; a refused message is never visible.",
     scope=CheckScope.VALUE,
     check=check,
 )

@@ -37,7 +37,7 @@ def check_identities(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def check_copies(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Return the copies of a value beyond those that its attempts can have made, whatever their outcome."""
+    """Return the copies of a value beyond those that its attempts, of any outcome, can have made."""
     seen, attempts = pick(tables, "seen"), pick(tables, "attempt")
     final = seen.where(seen.reader == READER.FINAL)
     values = mixed(final.topic, final.hash)

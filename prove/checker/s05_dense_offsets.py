@@ -79,7 +79,7 @@ def _certain(attempts: Picked) -> Picked:
 
 
 def _repeats(attempts: Picked) -> Array:
-    """Return the attempts of an identity after the first one of the process."""
+    """Return the attempts of an identity except the first attempt of the process."""
     again = np.zeros(len(attempts), np.bool_)
     named = true_at(attempts.identity != 0)
     if len(named):
@@ -110,7 +110,7 @@ def _acked_behind(sent: Picked, stream: Array) -> list[tuple[int, int]]:
 
 
 def _sequence_falls(sent: Picked, stream: Array) -> list[tuple[int, int]]:
-    """Return neighbours in the log whose sequence number falls. If all rise, no pair is swapped."""
+    """Return neighbours in the log whose sequence number falls. If it never falls, no pair is swapped."""
     numbered = true_at((sent.sequence >= 0) & (sent.producer != 0))
     if not len(numbered):
         return []

@@ -1,7 +1,7 @@
 """S6: the high watermark never falls, and a reader at the tail skips nothing.
 
 A response begins at the requested offset, or at the log start, and has no gap. A process that fetches follows the log.
-It may go back, but if it asks for an offset above all that it received, it skipped messages, unless the log start has
+It may go back. If it requests an offset above all that it received, it skipped messages, unless the log start has
 passed them or a refusal made it restart elsewhere.
 """
 
@@ -79,7 +79,10 @@ def _end_below(floors: _Floors, ends: Ends | None, run: RunInfo) -> list[Violati
 
 
 def _beyond(seen: Picked, ends: Ends | None, run: RunInfo) -> list[Violation]:
-    """Check that every observed message is below the high watermark, then and at the end. S5 checks the final read."""
+    """Check that every observed message is below the high watermark of its response and of the end.
+
+    S5 checks the final read.
+    """
     if ends is None:
         return []
     above = true_at((seen.offset >= ends.high_watermark) & (seen.reader != READER.FINAL))[:MOST]
@@ -113,7 +116,7 @@ def _jumps(reads: Picked, run: RunInfo) -> list[Violation]:
 
 
 def _reached(fetches: Picked, refused: Array, fresh: Array) -> Array:
-    """Return the offset that each process had reached since it started. Each run of rows is above the previous run."""
+    """Return the highest offset that each process had received. Each run of rows is above the previous run."""
     ends = np.where(fetches.count > 0, fetches.first + fetches.count, fetches.offset)
     ends = np.where(refused, 0, np.maximum(ends, 0))
     base = np.cumsum(fresh) * ends.max()

@@ -41,7 +41,7 @@ def check_answered(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def check_unknown(tables: Tables, run: RunInfo) -> list[Violation]:
-    """Return batches with one message in the log and one of unknown outcome missing, in the same partition."""
+    """Return batches with a message in the log and a missing message of unknown outcome, in the same partition."""
     members = _members(pick(tables, "attempt"))
     there = members.offset >= 0
     if there.all():

@@ -34,7 +34,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _over_ms(leases: LeaseHistory, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the earliest end of the first lease, by the clock of the second grant (0 for none) and of its response."""
+    """Return the earliest end of the first lease, to compare with the second grant (0 for none) and its response."""
     until, closed = leases.until_ms[first], leases.closed_wall_ms[first]
     over = np.where(closed == NEVER, until, np.minimum(until, closed))
     suspicious = true_at(np.minimum(leases.granted_ms[second], leases.given.completed_wall_ms[second]) < over)

@@ -1,4 +1,4 @@
-"""S9: an answer with a stale token, by another owner or after the lease's end is refused, and changes nothing.
+"""S9: an answer with a stale token, from another owner or after the end of the lease is refused and changes nothing.
 
 A repeated answer gets the first response again, even after the lease is closed, but not after a seek. An accepted ack
 is never refused later: its owner would assume that the message belongs to another owner. The effect of a refused nack
@@ -81,7 +81,7 @@ def _repeated(leases: LeaseHistory) -> Array:
 
 
 def _went_back(leases: LeaseHistory, rows: Array) -> Array:
-    """Return whether each answer may be a repeat: its message went back with an earlier one of its key."""
+    """Return whether each answer may be a repeat, because an earlier message of its key was given back."""
     said = leases.said
     behind, back_ms = leases.in_front(said.delivery[rows])
     return np.asarray(RETURNING[said.verb[rows]] & behind & (back_ms < said.invoked_wall_ms[rows]))

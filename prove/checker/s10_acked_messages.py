@@ -1,6 +1,6 @@
 """S10: after an accepted ack or discard the group gets no delivery of the message in the same position epoch.
 
-The same holds after its death. A redrive publishes another message, so it is no exception.
+The same holds after its death. A redrive publishes another message, so this also holds for redriven messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _again(leases: LeaseHistory) -> tuple[Array, Array]:
-    """Return the message and epoch of each repeated delivery, and whether it exists."""
+    """Return the message and epoch of each repeated delivery, and whether that message exists."""
     epochs = leases.seeks.before(leases.again.invoked_ns)
     at = leases.turns.find(leases.turn_codes(leases.again.offset, epochs))
     return at, at >= 0

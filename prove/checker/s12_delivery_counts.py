@@ -1,4 +1,4 @@
-"""S12: deliveries are 1, 2, 3 … without a gap; failures are nacks, and expiries while alone; dead at the limit.
+"""S12: deliveries count 1, 2, 3, …; failures are nacks and expiries while alone, and a message dies at the limit.
 
 A consume of unknown outcome may have leased a message without a recorded delivery: it excuses one missing delivery and
 one failure. A message that never failed never dies.
@@ -83,7 +83,7 @@ def _numbers(counting: _Counting) -> list[Violation]:
 
 
 def _over_at_once(counting: _Counting, start: Array) -> Array:
-    """Return how many deliveries of the same message, up to each, were granted after a jump of the database clock."""
+    """Return how many deliveries of the same message so far were granted after a jump of the database clock."""
     leases, order = counting.leases, counting.order
     jumps = [fault.began_ns for fault in leases.run.faults if fault.kind == DATABASE_CLOCK_JUMPS]
     after = (leases.given.completed_ns[order] > min(jumps, default=NEVER)).astype(np.int64)

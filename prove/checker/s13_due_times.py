@@ -15,7 +15,7 @@ from prove.checker.row_matching import true_at
 from prove.history.tables import Tables
 
 CLOCK_SLACK_MS = 50
-"""A server's estimate of the database time may lag by the response time of a call. It is never ahead."""
+"""The tolerance: a server's estimate of the database time may lag by the response time of a call. It is never ahead."""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:

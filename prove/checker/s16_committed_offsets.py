@@ -1,7 +1,7 @@
 """S16: the committed offset is the end of the contiguous finished prefix, and never falls within a position epoch.
 
-Every message below it may be finished; the message at it is not certainly finished. Samples are taken while the group
-works.
+Every message below the committed offset may be finished; the message at it is not certainly finished. Samples are taken
+while the group works.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class _Prefix:
             self.finished_ns[dead] = np.minimum(self.finished_ns[dead], told_ns)
         open_ = self.finished_ns == NEVER
         self.holes: Array = np.append(0, np.cumsum(open_))
-        """The number of messages below each one that are never finished."""
+        """For each message, the number of earlier messages that are never finished."""
         self.since_ns: Array = np.append(0, np.maximum.accumulate(np.where(open_, 0, self.finished_ns)))
-        """The time from which all other messages below each may have been finished."""
+        """For each message, the time from which all other earlier messages may have been finished."""
 
 
 def _judge(leases: LeaseHistory, rows: Array, prefix: _Prefix) -> list[Violation]:

@@ -58,7 +58,7 @@ def _shared(assigned: TableColumns, run: RunInfo) -> list[Violation]:
 
 
 def _fenced(commits: TableColumns, run: RunInfo) -> list[Violation]:
-    """Return commits that were accepted after one of a newer generation in the same partition."""
+    """Return commits that were accepted after a commit of a newer generation in the same partition."""
     code = mixed(commits.topic, commits.partition)
     newest = most_before(code, commits.completed_ns, commits.generation, code, commits.invoked_ns)
     found = []

@@ -2,9 +2,8 @@
 
 A join, a leave, the end of a session or a change of the topics causes at most two rebalances. The end of a session
 shows only in the member's next call, so a member that is missing at the end, or joins again, counts as gone once. In a
-cursor group, a partition that was given up makes an extra generation, which does not count. Duration and affected
-members are checked only for isolated changes: no other change nearby, no fault, and all other members present before
-and after.
+cursor group, releasing a partition adds a generation, which does not count. Duration and affected members are checked
+only for isolated changes: no other change nearby, no fault, and all other members present before and after.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SETTLED_NS = 10 * SECOND
 """Time after a change or a fault in which the next change is not judged."""
 WATCHED_NS = 30 * SECOND
 SESSION_NS = 60 * SECOND
-"""A member that has made no call for this time is gone."""
+"""A member without a call for this time counts as gone."""
 JUDGED = 200
 """The largest number of isolated changes to check. One violation is enough."""
 
@@ -85,7 +84,7 @@ def _changes(rows: TableColumns, run: RunInfo) -> int:
 
 
 def _growths(rows: TableColumns) -> int:
-    """Return how often a topic may have gained partitions: a higher one was assigned than in earlier generations."""
+    """Return how often a topic may have gained partitions, because a higher partition was assigned than before."""
     given = rows.where((rows.event == MEMBERSHIP.ASSIGNED) & (rows.outcome == OUTCOME.OK))
     if not len(given):
         return 0
@@ -156,7 +155,7 @@ def _member_calls(rows: TableColumns, asks: TableColumns) -> list[tuple[int, Arr
 
 
 def _all_there(change: _Change, lives: list[tuple[int, Array, Array]]) -> bool:
-    """Return whether all earlier members, and the one that joined, are present afterwards without a new join."""
+    """Return whether all earlier members and the new member are present afterwards without another join."""
     for member, at, joins in lives:
         before = int(np.searchsorted(at, change.done_ns, "right")) - 1
         if before < 0 or at[before] < change.began_ns - SESSION_NS or (member == change.member and not change.is_join):
@@ -203,7 +202,7 @@ def _late(change: _Change, told: TableColumns, asks: TableColumns, run: RunInfo)
 
 
 def _disturbed(change: _Change, told: TableColumns, run: RunInfo) -> list[Violation]:
-    """Return members that lost a partition because another one left, or to a member other than the one that joined."""
+    """Return members that lost a partition because a member left, or to a member other than the new one."""
     topics = set(told.topic.tolist())
     if len(topics) != 1 or not run.rules_of(told.topic[0], told.group[0]).sticky:
         return []

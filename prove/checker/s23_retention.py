@@ -1,8 +1,8 @@
-"""S23: retention removes nothing younger than its limit, and what it cuts unfinished from a group is counted.
+"""S23: retention removes nothing younger than its limit, and unfinished messages that it cuts are counted.
 
 The count is compared with what the group can have finished: below the log start, messages that cannot have been
 finished were cut, and messages that were certainly finished were not. Filtered and expired messages are known only by
-number, and excuse that many.
+their number, and the count may differ by that number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from prove.history.tables import OwnerVerb, TableColumns, Tables
 _NEVER = 1 << 62
 _SURE = np.array([verb in (OwnerVerb.ACK, OwnerVerb.DISCARD, OwnerVerb.FAIL) for verb in OwnerVerb])
 _ENDING = _SURE | np.array([verb == VERB.NACK for verb in OwnerVerb])
-"""A nack may be the last one, and a group without dead letters keeps no record of the message."""
+"""The verbs that may end a message. A nack may be the last one, and a group without dead letters keeps no record of
+it.
+"""
 
 
 def check(tables: Tables, run: RunInfo) -> list[Violation]:
@@ -32,7 +34,7 @@ def check(tables: Tables, run: RunInfo) -> list[Violation]:
 
 
 def _too_young(cuts: TableColumns, run: RunInfo) -> list[Violation]:
-    """Return cuts that are too young. A cut by size or by hand has no horizon."""
+    """Return cuts of messages that are too young. A cut by size or by an operator has no age limit."""
     young = (cuts.horizon_ms > 0) & (cuts.youngest_ms > cuts.horizon_ms)
     return [
         _violation(
@@ -45,7 +47,7 @@ def _too_young(cuts: TableColumns, run: RunInfo) -> list[Violation]:
 
 @dataclass(frozen=True, kw_only=True)
 class _EndedOffsets:
-    """Offsets that ended in the group in its last position epoch: certainly, and possibly."""
+    """The offsets that certainly ended in the group's last position epoch, and those that possibly ended."""
 
     sure: Array
     maybe: Array

@@ -1,4 +1,4 @@
-"""S24: a canary of one project never appears in another: not in payloads, error texts, metrics or the console."""
+"""S24: a text that only one project has never appears in another: not in payloads, errors, metrics or the console."""
 
 from __future__ import annotations
 

@@ -76,9 +76,9 @@ def with_places(attempts: TableColumns, seen: TableColumns) -> TableColumns:
 
 
 def instances(scope: CheckScope, tables: Tables, groups: Sequence[Key] | None = None) -> Iterator[Tables]:
-    """Yield the tables of each instance that has any rows; `tables` are already placed.
+    """Yield the tables of each instance of a scope that has rows. The attempts in `tables` are already located.
 
-    `groups` are the groups that lease, each with its topic, if these tables alone do not show all of them.
+    `groups` are the groups that lease, each with its topic, if `tables` do not show all of them.
     """
     if scope is CheckScope.LEASE:
         return _leases(tables, lease_groups(tables) if groups is None else groups)
@@ -187,7 +187,7 @@ def doubtful(calls: TableColumns) -> TableColumns:
 
 
 def lease_groups(tables: Tables) -> list[Key]:
-    """Return topic and group of the groups that lease."""
+    """Return the topic and the name of the groups that lease."""
     return leasing(
         {name: set(keys(tables[name], "topic", "group")) for name in (*LEASING, "call", "progress", "member")}
     )

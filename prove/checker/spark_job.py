@@ -189,7 +189,7 @@ class ToLast:
 
 @dataclass(frozen=True)
 class Identities:
-    """Judges all rows of some identities, and sends the attempts on by value."""
+    """Judges all rows of some identities, and sends the attempts to the parts by value."""
 
     run: RunInfo
     routes: Routes
@@ -204,7 +204,7 @@ class Identities:
 
 @dataclass(frozen=True)
 class Values:
-    """Judges all rows of some values, locates the attempts, and sends them on."""
+    """Judges all rows of some values, locates the attempts, and sends them to the last parts."""
 
     run: RunInfo
     routes: Routes

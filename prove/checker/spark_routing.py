@@ -106,7 +106,7 @@ class Routes:
     def by_identity(self, columns: TableColumns) -> Array:
         """Return the part of each row by identity.
 
-        Attempts without one are spread; observations without one are dropped.
+        Attempts without an identity are spread; such observations are dropped.
         """
         named = columns.identity != 0
         parts = self._bucket(columns.topic, np.where(named, columns.identity, columns.hash))
@@ -118,7 +118,7 @@ class Routes:
         return self._bucket(columns.topic, columns.hash)
 
     def last(self, columns: TableColumns) -> Iterator[pa.RecordBatch]:
-        """Yield these rows for all of the last parts that need them. Attempts are already placed."""
+        """Yield the rows for each of the last parts that needs them. Attempts are already located."""
         if columns.name in PLACED or columns.name == "attempt":
             yield from scattered(columns, self._place(columns))
         if columns.name == "attempt":

@@ -36,7 +36,7 @@ def has_fault(run: RunInfo, began_ns: int, ended_ns: int) -> bool:
 
 
 def quiet(run: RunInfo, settle_ns: int) -> list[tuple[int, int]]:
-    """Return the intervals of the load without a fault, each from `settle_ns` after the end of the last fault."""
+    """Return the intervals of the load without a fault. Each begins `settle_ns` after the end of a fault."""
     at, end = run.load_ns
     found = []
     for fault in sorted(run.faults, key=lambda each: each.began_ns):

@@ -55,7 +55,7 @@ class PublishedAt:
 
 
 class RecordedCall:
-    """The base of all calls. The outcome of each is reported once."""
+    """The base of all calls. The outcome of a call is reported once."""
 
     def __init__(self, recorder: Writer, invoke: Line) -> None:
         self._recorder = recorder
@@ -137,7 +137,7 @@ class PublishCall:
         self._complete(lines)
 
     def placed(self, partitions: Sequence[int], offsets: Sequence[int]) -> None:
-        """Report success of all messages as columns, with no duplicate among them."""
+        """Report that all messages succeeded, as columns without duplicates."""
         if not len(partitions) == len(offsets) == self._count:
             raise ValueError(f"{len(offsets)} places for {self._count} messages; pass one place per message")
         line = Line(kind="ok", counter=self._first, partitions=tuple(partitions), offsets=tuple(offsets))
@@ -190,5 +190,5 @@ def _ended(results: Sequence[PublishedAt | BaseException]) -> Line:
 
 
 def _some(numbers: Sequence[int], *, nothing: int = 0) -> tuple[int, ...]:
-    """Return the numbers, or an empty tuple if all of them equal `nothing`."""
+    """Return the numbers; an empty tuple if all of them equal `nothing`."""
     return () if all(number == nothing for number in numbers) else tuple(numbers)

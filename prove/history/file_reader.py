@@ -130,7 +130,7 @@ class FileReader:
 
 
 class _Pending:
-    """A call whose outcome is not known yet, from its message `next` on."""
+    """A call whose outcome is not known yet for the message `next` and later ones."""
 
     __slots__ = ("end", "invoke", "next")
 
@@ -139,7 +139,7 @@ class _Pending:
 
 
 class _GrowingTable:
-    """A table that grows by calls. Each column is an array with 8 bytes per number."""
+    """A table to which calls add rows. Each column is an array with 8 bytes per number."""
 
     def __init__(self, name: str) -> None:
         self._name = name

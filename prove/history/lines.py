@@ -2,8 +2,8 @@
 
 Each client process writes one JSON-lines file, and takes a new id after each crash. An `invoke` line precedes the call,
 and `ok`, `fail` or `info` follows it; a `note` needs no response; an orderly close writes `end`. A line describes one
-call. For a call with many messages it carries one array per column, which makes recording cheap. Topics, groups, owners
-and processes are texts; keys, values and identities are numbers (`text_id`).
+call. For a call with many messages, a line has one array per column, which makes recording cheap. Topics, groups,
+owners and processes are texts; keys, values and identities are numbers (`text_id`).
 """
 
 from __future__ import annotations

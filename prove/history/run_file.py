@@ -51,7 +51,7 @@ class _RunFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RunDescription:
-    """A run, and the histories and rows of truth that it must have left."""
+    """A run, with the histories and the rows of truth that must exist."""
 
     run: RunInfo
     processes: frozenset[str]
@@ -60,7 +60,7 @@ class RunDescription:
 
 
 def save_run(folder: Path, run: RunInfo, *, processes: Collection[str]) -> None:
-    """Write run.json, last, when all histories and the truth exist. `processes` are all that wrote a history."""
+    """Write run.json after all histories and the truth exist. `processes` are all processes that wrote a history."""
     crashed = sorted(name for name in processes if text_id(name) in run.crashed)
     file = _RunFile(
         processes=tuple(sorted(processes)),

@@ -21,7 +21,9 @@ from prove.history.tables import ReaderKind, TableColumns, columns, text_id
 
 TOPIC, GROUP = "made", "workers"
 ROWS_OF_A_MESSAGE = 5
-"""An attempt, a delivery with its observation, an answer, and its row in the final read."""
+"""The number of rows per message: an attempt, a delivery with its observation, an answer, and a row of the final
+read.
+"""
 _BATCH, _LEASE_MS, _RETRY_MS = 100, 5000, 1000
 _MS = 1_000_000
 _WALL_MS = 1_700_000_000_000

@@ -35,7 +35,7 @@ class CallOutcome(IntEnum):
 
 
 class ReaderKind(IntEnum):
-    """The kind of reader that observed a message, or the ends of a log."""
+    """The kind of reader that observed a message or the ends of a log."""
 
     FINAL = 0
     """The complete read after the drain."""
@@ -44,7 +44,7 @@ class ReaderKind(IntEnum):
     REPLAY = 3
     SPARK = 4
     COLD = 5
-    """An independent reader of the files, at the end."""
+    """The read of the files at the end, by an independent reader."""
 
 
 class OwnerVerb(IntEnum):
@@ -69,14 +69,15 @@ class MemberEvent(IntEnum):
     JOIN = 0
     LEAVE = 1
     ASSIGNED = 2
-    """A response of that generation assigns the partition to the member. Rows exist for each response, or only for
-    changes."""
+    """The partition is assigned to the member in that generation. A row is recorded for each response, or only for
+    each change.
+    """
     REVOKED = 3
     """The member learned that it no longer owns the partition, or that it is no longer a member."""
     COMMIT = 4
     """A commit of a position that names the generation."""
     CONSUME = 5
-    """A consume that names the generation; partition -1."""
+    """A consume that names the generation. Its partition is -1."""
 
 
 _CALL = {
@@ -151,29 +152,32 @@ class SampleKind(IntEnum):
     """Kinds of samples."""
 
     LAG = 0
-    """The lag of a group in messages: told is the reported one, truth the true one."""
+    """The lag of a group in messages: `told` is the reported lag, `truth` the true lag."""
     OLDEST_AGE_MS = 1
     MEMORY = 2
-    """Memory of a server in bytes: told is its use, truth its limit."""
+    """Memory of a server in bytes: `told` is its use, `truth` its limit."""
     SERVING = 3
-    """After PostgreSQL returned: told is the milliseconds until the first successful publish."""
+    """A return of PostgreSQL: `told` is the time in milliseconds until the first successful publish."""
     OVERLOAD = 4
-    """A response of 429 or 503: told is 1 with Retry-After, 0 without."""
+    """A response of 429 or 503: `told` is 1 with Retry-After, 0 without."""
     CANARY = 5
-    """A text of another project: told is 1 if it was found."""
+    """A search for texts of another project: `told` is 1 if one was found."""
     REBALANCES = 6
-    """Rebalances: told is the number that the group reports."""
+    """Rebalances: `told` is the number that the group reports."""
     DRIVER = 7
-    """A tiering driver started: told is 1 if it replaces a killed one."""
+    """A start of a tiering driver: `told` is 1 if it replaces a killed driver."""
     TIERING = 8
-    """A tiering pass: told is the number of segments that it found begun, taken or damaged, truth the number it made.
-    `stale`: the pass failed."""
+    """A tiering pass: `told` is the number of segments that it found begun, taken or damaged, `truth` the number
+    that it wrote. `stale` means that the pass failed.
+    """
     REPEAT = 9
-    """A consume repeated with its request id: told is the number of messages of the first leases that it returned,
-    truth the number that were still leased."""
+    """A consume repeated with its request id: `told` is the number of messages of the first leases that it
+    returned, `truth` the number that were still leased.
+    """
     BESIDE = 10
-    """A call while another group or partition is slow or impossible to read: told is its milliseconds, or the number of
-    stuck partitions, truth the limit. `stale`: the call failed."""
+    """A call while another group or partition is slow or impossible to read: `told` is its duration in
+    milliseconds, or the number of stuck partitions, and `truth` is the limit. `stale` means that the call failed.
+    """
 
 
 class TableColumns:
@@ -247,7 +251,7 @@ _MISSING = {"partition": -1, "offset": -1, "asked_partition": -1, "sequence": -1
 
 
 def joined(name: str, parts: Iterable[TableColumns]) -> TableColumns:
-    """Return tables of one name as one."""
+    """Return several tables of one name as one table."""
     found = [part for part in parts if len(part)]
     if not found:
         return columns(name)

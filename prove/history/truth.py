@@ -16,7 +16,7 @@ from prove.history.tables import TABLES, TableColumns
 
 FOLDER = "truth"
 _ROWS = 1_000_000
-"""The number of rows in a row group, which is read and judged at once."""
+"""The number of rows in a row group, which is read and judged as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)

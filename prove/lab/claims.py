@@ -1,4 +1,4 @@
-"""Claims of faults on servers and clusters, so that two faults do not restart the same server."""
+"""Reserves servers and clusters for faults, so that two faults do not restart the same server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Busy(Exception):
-    """The error if everything that could be claimed was taken for too long."""
+    """The error that nothing could be claimed in time."""
 
 
 class Claims:

@@ -1,6 +1,6 @@
 """The client processes of a run: started, stopped, killed, and replaced under a new name.
 
-A process name is used once, also in its history. `crashed` has the killed processes: only they may lack their end line.
+A process name is used once. `crashed` has the killed processes: only they may lack their end line.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Detection of stalls of the machine: a hypervisor that takes the processors away stops everything on it.
+"""Detects stalls of the machine, in which a hypervisor takes the processors away.
 
 A stall looks like a fault, but no part of Lakelog caused it. It is recorded with the faults, and time limits do not
 count it.
 
 A machine that shares its cores with others can also be slow without being stopped, which no counter shows. The monitor
-therefore repeats a small computation, and the report shows its processor time. This time excuses nothing.
+therefore repeats a small computation, and the report shows its processor time. A slow processor does not extend any
+time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EVERY_SECONDS = 0.5
 MINUTE_NS = 60 * 10**9
 _STAT = Path("/proc/stat")
 _STOLEN = 7
-"""Index of the stolen time in the first line of that file."""
+"""The index of the stolen time in the first line of /proc/stat."""
 _WORK = range(50_000)
 """The number of rounds of the computation, which take about a millisecond."""
 
@@ -106,7 +107,9 @@ class StallMonitor:
             counters, at = self.look(counters, at, now), now
 
     def _counters(self) -> list[int]:
-        """Return the counters of all processors in ticks, up to the stolen time; the later ones are parts of others.
+        """Return the counters of all processors in ticks, up to the stolen time.
+
+        Later counters are contained in earlier ones.
 
         An empty list means that counters are missing.
         """

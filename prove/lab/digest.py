@@ -25,7 +25,7 @@ from prove.history.tables import CallOutcome, OwnerVerb, TableColumns, Tables, j
 
 Array = npt.NDArray[Any]
 RETURNS = ("postgres killed", "postgres stopped and back")
-"""After these faults PostgreSQL returns, and L4 limits the time until it is used again."""
+"""The faults after which PostgreSQL returns, and L4 limits the time until it is used again."""
 AFTER_RETURN_NS = 30 * SECOND
 _WHOLE = ("member", "sample", "dead", "segment", "cut")
 _CALLS = ("attempt", "read", "call", "answer")
@@ -33,7 +33,7 @@ _CALLS = ("attempt", "read", "call", "answer")
 
 @dataclass(frozen=True, kw_only=True)
 class KeptRows:
-    """Rows that are kept in addition to the usual ones."""
+    """The rows that are kept in addition to the usual rows."""
 
     victims: frozenset[str] = frozenset()
     violations: Sequence[Violation] = ()
@@ -59,7 +59,7 @@ class Digest:
     run: RunInfo
     wanted: KeptRows = field(default_factory=KeptRows)
     counts: Counter[str] = field(default_factory=Counter)
-    """Rows by table, and messages by outcome."""
+    """The number of rows by table, and of messages by outcome."""
     by_second: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,8 +111,7 @@ class Digest:
         return kept
 
     def _windows(self) -> Iterable[tuple[int, int]]:
-        """Yield the intervals in which all publishes matter: the drill and its aftermath, and each return of
-        PostgreSQL."""
+        """Yield the intervals whose publishes are all kept: the drill, the time after it, and returns of PostgreSQL."""
         began = self.run.load_ns[0]
         if seconds := self.run.targets.get("drill_seconds", 0.0):
             yield began, began + int((seconds + 30) * SECOND)

@@ -1,7 +1,7 @@
 """The faults that count: those with an unknown outcome, a refusal, a redelivery or repeated tiering in the history.
 
-Evidence must lie in the time of the fault or shortly after, in calls of clients that it could affect, or of its victims
-if it has any. A fault without evidence proves nothing, and is reported as without effect.
+The evidence must be in the time of the fault or shortly after, in calls of clients that the fault could affect, or of
+its victims if it has any. A fault without evidence proves nothing, and is reported as without effect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CALLS = ("attempt", "read", "call", "answer", "member")
 _BEFORE_NS = 4_000_000_000
 """How long before a kill the last call of the client, which never ends, may have begun."""
 THIEF = "-thief"
-"""Suffix of owners whose answers must be refused."""
+"""The suffix of owners whose answers must be refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """How often each symptom of a fault is in the history."""
+    """The number of occurrences of each symptom of a fault in the history."""
 
     fault: InjectedFault
     signs: Mapping[Symptom, int]
@@ -73,7 +73,10 @@ class Effects:
         return int(inside.sum())
 
     def _redelivered(self, fault: InjectedFault, until: int) -> int:
-        """Return the redeliveries after a lost owner; for a victim, only of the messages that it held."""
+        """Return the redeliveries after a lost owner.
+
+        For a fault with victims, return only those of messages that victims held.
+        """
         again = self._again
         inside = (again.completed_ns >= fault.began_ns) & (again.completed_ns <= until)
         if not fault.victims:

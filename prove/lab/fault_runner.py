@@ -40,10 +40,9 @@ class FaultRunner:
         self._guard = threading.Lock()
         self.happened: list[InjectedFault] = []
         self.failed: list[str] = []
-        """Faults that could not be injected, and why."""
+        """The faults that could not be injected, each with the reason."""
         self.unmade: list[InjectedFault] = []
-        """Disturbances by failed faults: for example, a server that was restarted to die at a fail point, and
-        did not."""
+        """Failed faults that disturbed clients, for example by restarting a server for a fail point."""
         self.active: set[str] = set()
 
     def run(self) -> None:

@@ -31,7 +31,7 @@ from prove.lab.workload import SHORT, Workload
 MEMORY_LIMIT = 1 << 30
 """Limit of a server's resident bytes: 256 MiB for callers, and the rest for the process and its allocator."""
 UNTOLD_SECONDS = 6.0
-"""A time limit that is longer than the restart of a killed server takes."""
+"""The time without reported lags after which servers count as overloaded. It is longer than a restart takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class Laboratory:
     # Phases -----------------------------------------------------------------------------------------------------------
 
     def _phases(self, topology: Topology, runner: FaultRunner) -> tuple[RunInfo, list[str]]:
-        """Run load, healing and drain. Return their times, and what was not drained."""
+        """Run load, healing and drain. Return their times, and the groups that were not drained."""
         topology.workload.start()
         began = time.monotonic_ns()
         self._load(topology, runner)
@@ -136,7 +136,7 @@ class Laboratory:
         return RunInfo(load_ns=(began, stopped), healed_ns=healed, drained_ns=drained), undrained
 
     def _load(self, topology: Topology, runner: FaultRunner) -> None:
-        """Run load until the faults have ended and there are enough messages, or until it takes far too long."""
+        """Run load until the faults have ended and there are enough messages, or until a time limit."""
         faults = threading.Thread(target=runner.run, name="runner", daemon=True)
         began = said = looked = time.monotonic()
         try:
@@ -181,7 +181,7 @@ class Laboratory:
         return False
 
     def _brake(self, topology: Topology) -> None:
-        """Throttle producers by the lag of the groups, bypassing all proxies.
+        """Throttle producers by the lag of the groups, which is read without proxies.
 
         Servers that do not report it for long are overloaded.
         """

@@ -1,4 +1,4 @@
-"""Late answers and their responses, in a separate history, because their senders are dead."""
+"""Records late answers and their responses in a separate history, because their senders are dead."""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 DRILL = "server killed"
 DRILL_SECONDS = 33.0
-"""At the start of a long enough run, one server is killed every 10 s, without other faults, for L3."""
+"""The duration of the drill for L3 at the start of a long run: one server is killed every 10 s, without other
+faults.
+"""
 DRILLED_FROM = 150.0
 CYCLE_SECONDS = 128.0
 """The period of the schedule: three quarters with faults, then 32 s without."""
@@ -33,7 +35,7 @@ class ScheduledFault:
 
 
 def schedule(seed: int, kinds: Sequence[str], *, faults: int, seconds: float) -> list[ScheduledFault]:
-    """Return a schedule of all kinds in turn, in an order that differs from turn to turn."""
+    """Return a schedule that repeats all kinds of faults, each time in another order."""
     chance = random.Random(seed)
     chosen: list[str] = []
     while len(chosen) < faults:

@@ -1,6 +1,6 @@
 """`lakelog serve` with agents that run every few seconds instead of every few minutes: `python -m prove.lab.server`.
 
-A run of minutes would not see their work otherwise. Nothing else differs from the command.
+Otherwise the agents would do nothing in a run of a few minutes. Nothing else differs from the command.
 """
 
 from __future__ import annotations

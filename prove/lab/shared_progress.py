@@ -20,11 +20,11 @@ class ProgressField(IntEnum):
     """The counters of each process."""
 
     PUBLISHED = 0
-    """Acknowledged messages, without repeats of known ones."""
+    """The number of acknowledged messages, without repeats."""
     DELIVERED = 1
     ACKED = 2
     UNKNOWN = 3
-    """Calls of unknown outcome."""
+    """The number of calls of unknown outcome."""
     REFUSED = 4
     BUSY = 5
     """For a producer, 1 while a call is in progress; for a worker, the number of messages that it holds."""

@@ -66,7 +66,7 @@ class StoreProxy(S3FaultProxy):
 
 
 def corrupted(how: Corruption, content: bytes, other: bytes, chance: random.Random) -> bytes:
-    """Return other bytes than the content, always."""
+    """Return bytes that always differ from the content."""
     if how is Corruption.OTHER and other and other != content:
         return other
     if how is Corruption.PART:

@@ -1,6 +1,7 @@
 """The topology of a run: two PostgreSQL clusters, an S3 server, three servers, and a fault proxy on every link.
 
-Everything listens on loopback, and ends at exit, also after an interrupt. `ClientProcesses` starts the clients.
+Everything listens on loopback, and ends with this process, even after an interrupt. `ClientProcesses` starts the
+clients.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class Topology:
 
     @property
     def cells(self) -> list[str]:
-        """Return the names with which clusters are claimed."""
+        """Return the names by which faults claim clusters."""
         return [f"cell{number}" for number in range(len(self.clusters))]
 
     def await_ready(self, server: LabServer, *, within: float = 60.0) -> None:
@@ -181,7 +182,7 @@ class Topology:
             connection.close()
 
     def heal(self) -> None:
-        """Undo all faults: everything runs, nothing is stopped, every link passes."""
+        """Undo all faults: start and resume all processes, and restore every link."""
         self.store_proxy.pass_through()
         for cluster in self.clusters:
             cluster.ensure_running()
@@ -203,7 +204,7 @@ class Topology:
         return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
 
     def database_urls(self) -> tuple[str, dict[str, str]]:
-        """Return the URL of the first cell, and of the other by its name, bypassing all proxies."""
+        """Return the URL of the first cell, and the URLs of the other cells by name, without proxies."""
         return self.database_url(0), {SECOND_CELL: self.database_url(1)}
 
     def database_url(self, number: int) -> str:

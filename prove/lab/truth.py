@@ -98,7 +98,7 @@ class LabTruth:
             write_truth(self._topology.folder, columns("segment", rows))
 
     def _cuts(self, topic: str, parts: list[dict[str, int]]) -> None:
-        """Write what retention removed by count. There is no age limit."""
+        """Write the cuts by retention. Topics have a limit by count, and no age limit."""
         rows = [
             {"topic": text_id(topic), "partition": part["partition"], "first": 0, "end": part["log_start"],
              "unfinished": -1, "at_ns": 1}
@@ -148,7 +148,7 @@ class LabTruth:
             after = f"&after={page['next']}"
 
     def _copy(self, topic: str, letter: dict[str, Any]) -> dict[str, Any]:
-        """Return the target of a redriven dead letter, and whether the same bytes are there."""
+        """Return the target of a redriven dead letter, and whether the message there has the same bytes."""
         copied = letter.get("redriven_to")
         if copied is None:
             return {}
@@ -162,7 +162,7 @@ class LabTruth:
 
 
 def left(topology: Topology) -> list[str]:
-    """Return what groups have not finished yet, as texts."""
+    """Return a text for each group that has not finished yet."""
     found = []
     for topic, group in topology.workload.all_groups:
         try:

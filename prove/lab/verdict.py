@@ -91,7 +91,7 @@ def write(folder: Path, summary: summaries.ReportSummary) -> None:
 def with_returns(digest: Digest) -> Tables:
     """Add the time until the first successful publish after each return of PostgreSQL.
 
-    A return proves nothing if the next fault came earlier than that.
+    A return proves nothing if the next fault came before the first successful publish.
     """
     attempts, faults = digest.tables["attempt"], digest.run.faults
     ok = attempts.where(attempts.outcome == CallOutcome.OK)
@@ -108,7 +108,7 @@ def with_returns(digest: Digest) -> Tables:
 
 
 def shown_after(judged: Judgement, tables: Tables, run: RunInfo) -> float | None:
-    """Return the earliest time of the counter-examples whose calls were kept; None if no call shows one."""
+    """Return the earliest time of the counter-examples whose calls were kept; None if there are none."""
     moments = [_shown_ns(violation, tables) for violation in judged.violations]
     known = [moment for moment in moments if moment]
     return (min(known) - run.load_ns[0]) / 1e9 if known else None

@@ -1,10 +1,10 @@
 """The workload of a run: topics, groups and their rules, and the client processes with their plans.
 
 `orders` is the main topic, read by a lease group, a second one with a filter that keeps a fifth, a cursor group, a tail
-reader and a replay. Its leases outlast most faults, because messages of a lost owner are delivered one at a time, which
-would dominate the run. `jobs` has short leases, messages that kill their worker, and an operator who redrives dead
-letters. `short` keeps only its newest messages, and its group is too slow for that. `passing` is deleted and recreated
-continually.
+reader and a replay. Its leases are longer than most faults. Otherwise most of the run would be redeliveries after lost
+owners, which happen one at a time. `jobs` has short leases, messages that kill their worker, and an operator who
+redrives dead letters. `short` keeps only its newest messages, and its group is too slow for that. `passing` is deleted
+and recreated continually.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Workload:
 
     @property
     def all_groups(self) -> list[tuple[str, str]]:
-        """Return topic and name of all groups, including the cursor group."""
+        """Return the topic and the name of all groups, including the cursor group."""
         return [*((group.topic, group.name) for group in self.groups), (ORDERS, CURSOR_GROUP)]
 
     def make_topics(self) -> None:

@@ -11,7 +11,7 @@ PATCHES = Path(__file__).parent / "patches"
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One bug. `found_by` is the invariant that must find it; others may find it, too."""
+    """One bug. `found_by` is the invariant that must find it; other invariants may find it as well."""
 
     name: str
     says: str

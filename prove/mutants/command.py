@@ -1,5 +1,6 @@
-"""`scripts/prove mutants`: runs every seeded bug in the laboratory. Each must be found, and the unchanged code must
-pass.
+"""`scripts/prove mutants`: runs every seeded bug in the laboratory.
+
+Each must be found, and the unchanged code must pass.
 
 All runs have the same load and the same kinds of faults, so a bug is found by the usual checks.
 """
@@ -73,7 +74,7 @@ def _run_all(asked: Namespace, folder: Path, trials: list[Trial]) -> None:
 def show(trials: Sequence[Trial], console: Console | None = None) -> None:
     """Print one row per bug and one column per seed, then the reasons for unexpected results."""
     shown = console or Console()
-    table = Table(title="Seeded bugs: seconds of load until found, and duration of the run")
+    table = Table(title="Seeded bugs: seconds of load until each was found, and duration of the run")
     seeds = sorted({trial.seed for trial in trials})
     for column in ("bug", "found by", *(f"seed {seed}" for seed in seeds)):
         table.add_column(column, no_wrap=True)

@@ -40,7 +40,7 @@ LAST: tuple[tuple[str, ...], ...] = (
 )
 """The faults that come last, when there are messages to tier."""
 KINDS = tuple(sorted({kind for act in (*FAULT_ORDER, *LAST) for kind in act}))
-"""All bugs show under these kinds of faults. Every run has all of them, in an order that the seed chooses."""
+"""The kinds of faults under which all bugs show. Every run has all of them, in an order that the seed chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,9 @@ class Trial:
     seed: int
     verdict: str
     found: Mapping[str, float | None] = field(default_factory=dict)
-    """Violated invariants with the seconds of load until the violation; None if only the final state shows it."""
+    """The violated invariants, each with the seconds of load until the violation; None if only the final state
+    shows it.
+    """
     what: Mapping[str, str] = field(default_factory=dict)
     """The first counter-example of each violated invariant."""
     seconds: float

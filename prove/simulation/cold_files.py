@@ -21,7 +21,7 @@ from prove.simulation.loop import driven
 
 
 class ColdFile:
-    """The one segment of a partition: the share of reads that find it damaged, and the seconds that a read takes."""
+    """The only segment of a partition, with the share of reads that find it damaged and the seconds per read."""
 
     def __init__(self, path: str, store: MemoryStore, pid: int) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class ColdFile:
         self.seconds = 0.0
 
     def read(self, offset: int, max_messages: int, max_bytes: int) -> list[HotBatch]:
-        """Return one batch, even if more may be read, so that the next one is not in memory when it is requested."""
+        """Return one batch, even if more may be read, so that the next batch is not cached when it is requested."""
         read = driven(self._store.read(self._pid, offset, max_messages=max_messages, max_bytes=max_bytes))
         return list(read.batches[:1])
 

@@ -69,7 +69,7 @@ def show(seed: int) -> int:
 
 
 def run_known() -> int:
-    """Run the seeds that failed in the past, and print what each showed if it fails again."""
+    """Run the seeds that failed in the past. If a seed fails again, print its old violation."""
     failed = 0
     for seed, what in KNOWN.items():
         for _, violation in run_range(seed, seed + 1).violations:
@@ -113,8 +113,10 @@ def run_range(first: int, end: int) -> SeedResults:
 
 @contextmanager
 def _swept() -> Iterator[Callable[[], object]]:
-    """Disable the garbage collector, and yield the function that collects. A run has little garbage, which is collected
-    at once."""
+    """Disable the garbage collector, and yield the function that collects.
+
+    A run has little garbage, which is collected after it.
+    """
     collects = gc.isenabled()
     gc.disable()
     gc.collect()

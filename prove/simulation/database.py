@@ -26,7 +26,7 @@ _READS = ("read", "find", "list", "count", "clock", "offset_at", "heads_read", "
 
 
 class DatabaseFault:
-    """A fault that affects calls of one server, or of all, until a time."""
+    """A fault that affects calls of one server, or of all servers, until a time."""
 
     def __init__(self, kind: str, until: float, share: float) -> None:
         self.kind, self.until, self.share = kind, until, share
@@ -37,7 +37,10 @@ class DatabaseFault:
 
 
 class LostThenLate(DatabaseFault):
-    """One commit of leases is written and its response lost. After that, reads of journals return only at the end."""
+    """A fault that loses the response to one written commit of leases.
+
+    Later reads of journals return only at its end.
+    """
 
     def __init__(self, until: float, seconds: float) -> None:
         super().__init__("commit lost, journal late", until, 1.0)
@@ -53,7 +56,7 @@ class LostThenLate(DatabaseFault):
 
 
 class SimulatedDatabase:
-    """Catalog and cells. Its clock is virtual, plus the jumps that faults caused."""
+    """The catalog and the cells. Their clock is the virtual clock plus the jumps that faults caused."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, cells: int) -> None:
         self.loop = loop

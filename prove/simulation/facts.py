@@ -30,13 +30,15 @@ for _row in _EMPTY.values():
 
 
 hashed = lru_cache(maxsize=20_000)(text_id)
-"""Cached `text_id`: the clients of all seeds have the same names and texts."""
+"""The cached `text_id`. The clients of all seeds have the same names and texts."""
 identified = lru_cache(maxsize=20_000)(identity_of)
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
-    """Return the outcome for an error. Only a definite refusal had no effect. A forgotten outcome may belong to an
-    accepted ack."""
+    """Return the outcome for an error.
+
+    Only a definite refusal had no effect. A forgotten outcome may belong to an accepted ack.
+    """
     is_refusal = isinstance(error, REFUSALS) and not isinstance(error, OutcomeForgotten)
     return CallOutcome.FAIL if is_refusal else CallOutcome.INFO
 
@@ -72,7 +74,7 @@ class Facts:
         return self._database.now_ms()
 
     def is_in_reach(self) -> bool:
-        """Return whether the database responds to every server at once."""
+        """Return whether the database responds to every server without delay."""
         return not self._database.call_faults
 
     def row(self, table: str, **columns: Any) -> Row:
@@ -137,7 +139,7 @@ class SimulatedProcess:
 
 
 def _columns(name: str, rows: Sequence[Row]) -> TableColumns:
-    """Return all columns at once. For few rows, an array costs more than its content."""
+    """Return all columns in one array. For few rows, an array costs more than its content."""
     kinds = TABLES[name]
     numbers = np.array([[*row.values()] for row in rows], np.int64).T.copy()
     return TableColumns(

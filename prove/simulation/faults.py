@@ -27,7 +27,7 @@ class SimulatedFaults:
         replace: Replace,
         harm: Callable[[str], None],
     ) -> None:
-        """Create the faults. `harm` begins faults of one partition, or of a neighbour."""
+        """Create the faults. `harm` is a function that begins a fault of one partition or of a neighbour."""
         self._harm = harm
         self._world = world
         self._database = database
@@ -44,7 +44,7 @@ class SimulatedFaults:
         await asyncio.sleep(max(0.0, began + world.plan.seconds - world.loop.time()))
 
     async def heal(self) -> None:
-        """Start all servers and stop all losses."""
+        """Heal all faults: start all servers and stop all losses of messages."""
         world, loop = self._world, self._world.loop
         world.network.conditions = NetworkConditions()
         world.network.is_healed = True

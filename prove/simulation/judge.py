@@ -13,7 +13,7 @@ JUDGED = tuple(each for each in INVARIANTS if each.name not in _LEFT_OUT)
 
 
 def judged(simulated: Simulated) -> list[str]:
-    """Return what is wrong, if anything: counter-examples, unexpected exceptions of the engine, failed checks."""
+    """Return the problems of the run, if any: counter-examples, unexpected exceptions of the engine, failed checks."""
     found = [f"unexpected: {each}" for each in simulated.unexpected]
     for name, judgement in judge_tables(simulated.tables, simulated.run, invariants=JUDGED).items():
         if judgement.verdict is CheckVerdict.INVALID:

@@ -1,15 +1,17 @@
-"""Seeds that failed in the past, with what each showed. `simulate --known` runs them before all others.
+"""Seeds that failed in the past, each with its violation. `simulate --known` runs these seeds first.
 
-A seed represents its bug only loosely: a change of the engine or of the simulation alters what happens in it. Each kind
-of bug also has a unit test, or a fault that makes it frequent. Never remove a seed; add every one that fails.
+A change of the engine or of the simulation alters what happens in a seed, so a seed may no longer show its bug. Each
+kind of bug also has a unit test, or a fault that makes it frequent. Never remove a seed; add every one that fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_UNTOLD = "S12: a lease whose commit lost its answer was not reported: the call was answered from another partition"
-_LOST = "S9: an ack whose commit lost its answer was refused after the lease's end, although it had been written"
+_UNTOLD = (
+    "S12: a lease whose commit got no response was not reported, and the call returned leases of another partition"
+)
+_LOST = "S9: an ack whose commit got no response was refused after the end of the lease, although it had been written"
 
 KNOWN: Mapping[int, str] = {
     15206: _UNTOLD,

@@ -76,7 +76,8 @@ class Handle(list[Any]):
 class VirtualLoop:
     """The part of an event loop that asyncio's tasks and futures need.
 
-    `drawn` orders ready callbacks: a function that returns a number from 0 to 1, or None for order of arrival.
+    `drawn` is a function that returns a number from 0 to 1, by which ready callbacks are ordered; None means order of
+    arrival.
     """
 
     def __init__(self, drawn: Callable[[], float] | None) -> None:
@@ -104,7 +105,7 @@ class VirtualLoop:
     def monotonic(self) -> float:
         """Return the running node's clock.
 
-        It does not call the node's method, because this runs hundreds of times in a run.
+        It does not call the node's method, because it runs very often.
         """
         node = self.node
         return self.now * node.rate + node.ahead
@@ -146,7 +147,7 @@ class VirtualLoop:
         return self.create_task(coro, context=node.context.copy())
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """Run the function at once: there are no threads here."""
+        """Run the function immediately, because there are no threads here."""
         done = self.create_future()
         try:
             done.set_result(func(*args))
@@ -171,7 +172,10 @@ class VirtualLoop:
             asyncio._set_running_loop(None)
 
     def _turn(self, task: asyncio.Task[Any]) -> None:
-        """Run a thousand callbacks, or until the task is done. Optimised, because a run spends its time here."""
+        """Run a thousand callbacks, or until the task is done.
+
+        The code is optimised, because a run spends its time here.
+        """
         ready, drawn = self._ready, self._drawn
         for _ in range(1000):
             if not ready:

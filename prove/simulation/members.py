@@ -35,7 +35,7 @@ class SimulatedMember(SimulatedClient):
         self._readers: dict[int, SimulatedProcess] = {}
         """The reader's name in the history. Each assignment of a partition gets a new name."""
         self._given_up: list[tuple[int, int]] = []
-        """Lost partitions, with the generation. Commits for them are outdated."""
+        """Lost partitions, each with the generation of its loss. Commits in these partitions are outdated."""
 
     async def run(self) -> None:
         while not self.world.is_draining:
@@ -83,7 +83,7 @@ class SimulatedMember(SimulatedClient):
         return True
 
     async def _heartbeat(self) -> bool:
-        """Send a heartbeat. Return whether this is still a member, as far as is known."""
+        """Send a heartbeat. Return False if the reply says that this is no longer a member."""
         begun = {"invoked_ns": self.facts.now_ns()}
         request = HeartbeatRequest(group=CURSOR_GROUP, member_id=self._name, generation=self._generation)
         try:
@@ -110,7 +110,7 @@ class SimulatedMember(SimulatedClient):
         return told
 
     def _apply_assignment(self, told: Membership, asked: Row) -> None:
-        """Apply an assignment. Partitions that are no longer in it are given up at once."""
+        """Apply an assignment. Release the partitions that are no longer in it immediately."""
         if told.generation < self._generation:
             return  # An older response that came late.
         assigned = [*told.assigned.get(self.topic, ())]

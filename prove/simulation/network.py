@@ -1,7 +1,7 @@
 """The network between clients and servers: calls arrive late, twice, again much later, or not at all.
 
-A client without a response gives up after a while and knows nothing. A server that dies loses the calls it was serving:
-their clients see that the connection broke.
+A client without a response gives up after a while and does not know the outcome. A server that dies loses the calls it
+was serving: their clients see that the connection broke.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class NoisyNeighbours:
         self._pids: list[int] = []
 
     async def settle(self, engine: Engine) -> list[SimulatedClient]:
-        """Create its topic, whose messages are all cold, and return its workers."""
+        """Create the neighbour's topic, whose messages are all cold, and return the neighbour's workers."""
         self._scope = await self._database.catalog.scope_create(CANARY, "test")
         topic = await engine.topics.create(self._scope, _TOPIC, _PARTITIONS)
         for partition in range(_PARTITIONS):

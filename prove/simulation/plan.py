@@ -32,12 +32,14 @@ FAULTS: Mapping[str, int] = {
 }
 """The kinds of faults, and how often each is drawn."""
 DAMAGED = "segment damaged"
-"""One partition of a topic cannot be read, until some seconds after everything else is healed."""
+"""The fault in which one partition cannot be read, until some seconds after all other faults are healed."""
 SLOW_NEIGHBOUR = "neighbour: object store slow"
 NEIGHBOURS = ("neighbour: segment damaged", "neighbour: unknown journal event", SLOW_NEIGHBOUR)
-"""Faults of another project on the same servers, until the run ends."""
+"""The kinds of faults of another project on the same servers, which last until the run ends."""
 LOST_THEN_LATE = "store: commit lost, journal late"
-"""A commit of leases is written and its response lost; the journal is read only after the lease's end."""
+"""The fault that loses the response to a written commit of leases. The journal is read only after the end of the
+lease.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class PlannedFault:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationPlan:
-    """Everything that is drawn before the run begins."""
+    """All random choices that are made before the run begins."""
 
     seed: int
     is_shuffled: bool
@@ -122,10 +124,7 @@ def _drawn_first(seed: int) -> SimulationPlan:
 
 
 def _with_more(plan: SimulationPlan, chance: random.Random) -> SimulationPlan:
-    """Add later extensions of the simulation.
-
-    They are drawn separately, so that the older draws of a seed stay the same.
-    """
+    """Draw the choices of later extensions separately, so that the older choices of a seed stay the same."""
     faults = list(plan.faults)
     neighbour = chance.choice(NEIGHBOURS) if chance.random() < 0.035 else None
     damages = neighbour is None and chance.random() < 0.1 and max(plan.topics.values()) > 1

@@ -1,4 +1,7 @@
-"""Producers: single messages and batches; plain, with idempotency keys, or numbered; repeated after a lost response."""
+"""Producers of single messages and batches: plain, with idempotency keys, or numbered.
+
+They repeat calls without a response.
+"""
 
 from __future__ import annotations
 

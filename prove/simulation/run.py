@@ -1,4 +1,7 @@
-"""One seed: installation, load with faults, healing, drain, and final state, all recorded as facts for the checks."""
+"""Runs one seed: installation, load with faults, healing, drain and final state.
+
+All of it is recorded for the checks.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +232,7 @@ class _Scenario:
         await asyncio.sleep(SETTLED_SECONDS)
 
     async def _get_on_beside(self, topic: str, damaged: int) -> None:
-        """Check that the group finishes the other partitions (L9), then make the damaged one readable again."""
+        """Check that the group finishes the other partitions (L9), then make the damaged partition readable again."""
         world, until = self.world, self.loop.time() + BESIDE_SECONDS
         left: list[str] | None = None
         while left != [] and self.loop.time() < until:

@@ -40,7 +40,7 @@ class SimulatedWorker(SimulatedClient):
         self._topic_id, self._group_id = self.facts.id(topic), self.facts.id(LEASE_GROUP)
         self._asked = 0
         self._old: list[tuple[LeaseAnswer, str]] = []
-        """Earlier answers, to be repeated when they are stale."""
+        """Earlier answers, which are repeated when they are stale."""
         self._taken: list[Leased] = []
         """Leases to work on, including those that came with the outcomes of answers."""
 
@@ -83,7 +83,10 @@ class SimulatedWorker(SimulatedClient):
         return None
 
     def _forgets(self, found: ConsumeResult, ask: ConsumeRequest) -> bool:
-        """Return whether to act as if that response had been lost. Not if a seek or a cut may end a lease early."""
+        """Return whether to act as if that response had been lost.
+
+        Return False if a seek or a cut may end a lease early.
+        """
         plan = self.world.plan
         if not found.leases or ask.request_id is None or plan.seeks or plan.max_count is not None:
             return False
@@ -146,7 +149,7 @@ class SimulatedWorker(SimulatedClient):
         )
 
     def _consumed_again(self) -> None:
-        """Record that the network repeats the call: the leases of the repeat are unknown."""
+        """Record a call that the network repeats. The leases of the repeat are unknown."""
         self._call_row()
 
     def _note(self, lease: Leased, call: Row, ask: ConsumeRequest, together: int) -> None:
@@ -324,7 +327,7 @@ class SimulatedWorker(SimulatedClient):
     def _record_repeated_answers(self, rows: list[list[Row]]) -> None:
         """Record that a repeated answer may have taken effect, although it was refused.
 
-        A repeated extend extends again, and the worker never learns the later end.
+        A repeated extend extends again, and the worker never learns the new end of the lease.
         """
         for said in rows:
             for row in said:
@@ -364,7 +367,7 @@ class SimulatedWorker(SimulatedClient):
                 self.facts.complete(row, outcome_of(reply))
 
     async def repeat_late(self) -> None:
-        """Repeat answers long after they were sent. An accepted one must not be refused (S9)."""
+        """Repeat answers long after they were sent. An accepted answer must not be refused (S9)."""
         for _ in range(3):
             await asyncio.sleep(self.chance.choice((2.0, 20.0, 45.0)))
             if self._old:
@@ -372,7 +375,7 @@ class SimulatedWorker(SimulatedClient):
                 await self._answer_once([answer], owner)
 
     async def _send_stale_answer(self) -> None:
-        """Repeat an old answer, or one of another owner. Most of these are refused."""
+        """Repeat an old answer, or an answer of another owner. Most of these calls are refused."""
         if not self._old or self.chance.random() > 0.15:
             return
         answer, owner = self.chance.choice(self._old)

@@ -27,7 +27,7 @@ from prove.soak.workload import LEASE_GROUPS, SoakWorkload
 
 EVERY_SECONDS, HOLD_SECONDS = 10.0, 0.5
 MOST = 2.0
-"""The longest duration as a multiple of the requested one, even if the machine stalls for longer."""
+"""The longest duration of a soak that stalls, as a multiple of the requested duration."""
 PEAK_SECONDS, PEAK_WARM_SECONDS, PEAK_MOST_SECONDS = 60.0, 20.0, 240.0
 UNTHROTTLED = 1e9
 KEPT_SHARE = 0.1
@@ -145,7 +145,7 @@ def _size() -> RunSize:
 
 
 def _watch(topology: Topology, stalls: StallMonitor, began_ns: int, seconds: float) -> list[GaugeReading]:
-    """Take a reading every 10 s until the machine was available for that time, or a client failed.
+    """Take a reading every 10 s until the machine ran without stalls for that time, or a client failed.
 
     When the machine stalls, half of the peak is too much. Producers then pause and the clock stops, up to a limit.
     """

@@ -82,7 +82,7 @@ def _ok(folder: Path, roles: Iterable[str], table: str) -> Iterator[TableColumns
 
 
 def _needed(rows: TableColumns) -> TableColumns:
-    """Keep only the needed columns: an hour has millions of rows."""
+    """Keep only the needed columns, because an hour has millions of rows."""
     kept = ("partition", "offset", "invoked_ns", "completed_ns", "number")
     return TableColumns(rows.name, {name: rows.arrays[name] for name in kept if name in rows.arrays})
 
@@ -119,7 +119,7 @@ def _waits(parts: Iterable[tuple[Array, Array]], began_ns: int, taken_away: Stre
 
 
 def _untouched(ended: Array, took: Array, taken_away: Stretches) -> Array:
-    """Return which of these waits overlap none of the intervals."""
+    """Return which waits overlap none of the intervals."""
     kept = np.ones(len(ended), np.bool_)
     for begin, end in taken_away:
         kept &= (ended < begin) | (ended - took > end + RECOVERY_NS)

@@ -30,7 +30,7 @@ class Soaked(msgspec.Struct, frozen=True, kw_only=True):
     keep_seconds: float
     verdicts: list[SoakVerdict]
     broken: list[str]
-    """Clients that failed."""
+    """The clients that failed."""
     taken_away: list[tuple[float, float]]
     """Start and end in seconds of intervals in which the hypervisor took the processors away."""
     speed: list[tuple[float, float]]
@@ -77,7 +77,7 @@ def _charts(soaked: Soaked) -> list[tuple[str, Lines]]:
         ("Dead tuples", {"all tables": [(each.at, each.dead) for each in taken]}),
         ("Hot disk, MiB", {n: [(each.at, getattr(each, n) / mib) for each in taken] for n in ("database", "wal")}),
         (
-            "Object store, MiB: files are deleted a day later",
+            "Object store in MiB (files are deleted a day later)",
             {"store": [(each.at, each.store / mib) for each in taken]},
         ),
         (

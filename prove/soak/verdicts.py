@@ -13,7 +13,9 @@ HOUR = 3600.0
 GROWTH = 0.10
 FACTOR = 1.5
 FEW_DEAD = 120_000
-"""Dead tuples that do not trigger a vacuum yet: 50,000 in the journal of each cell, and those added until it runs."""
+"""The number of dead tuples that do not trigger a vacuum yet: 50,000 in the journal of each cell, and those added
+before it runs.
+"""
 FEW_MIB = 100.0
 """Sizes below this always pass: empty databases have about 20 MiB, and a vacuumed table keeps its size."""
 LAG_SECONDS = 5.0

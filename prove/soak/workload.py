@@ -67,8 +67,10 @@ class SoakWorkload(Workload):
         self._topology.clients.start_role(role, "producer", size.producers, make)
 
     def _driver(self, name: str, slot: int, after: str) -> plans.ClientPlan:
-        """Return the plan of a tiering driver. It tiers well before retention, so that young messages are read from
-        tables and older ones from files."""
+        """Return the plan of a tiering driver.
+
+        It tiers well before retention, so that young messages are read from tables and older messages from files.
+        """
         age = self._keep_seconds / 4
         usual = super()._driver(name, slot, after)
         return replace(usual, topics=[ORDERS], segment_bytes=1 << 20, min_age=age, every=age / 4)

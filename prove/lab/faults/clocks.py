@@ -2,7 +2,7 @@
 
 Servers run under libfaketime, which reads the offset from a file once a second. Only the wall clock is wrong: the
 monotonic clock of a machine is never set. A Python process under libfaketime must not call `time.sleep`, which fails; a
-server never does.
+server never calls it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prove.lab.topology import Topology
 
 PLACED = "LAKELOG_FAKETIME"
-"""Path of the library, if it is not where Debian installs it."""
+"""The environment variable with the path of the library, if it is not where Debian installs it."""
 
 
 def library() -> Path | None:
@@ -47,7 +47,7 @@ def faked(clock: Path) -> dict[str, str]:
 
 
 def set_clock(clock: Path, seconds: float) -> None:
-    """Set the clock atomically: a partly written file would mean another time."""
+    """Set the clock atomically, because a partly written file would set another time."""
     beside = clock.with_suffix(".new")
     beside.parent.mkdir(parents=True, exist_ok=True)
     beside.write_text(f"{seconds:+.3f}\n")

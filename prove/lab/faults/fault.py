@@ -29,7 +29,7 @@ class Symptom(Enum):
 PUBLISHING = frozenset({"producer", "numbered", "jobber", "shortener"})
 WORKING = frozenset({"billing", "mailing", "jobs", "lagging"})
 SHORTLY = frozenset({"jobs", "lagging"})
-"""Workers with leases of a few seconds."""
+"""The roles of workers with leases of a few seconds."""
 READING = frozenset({"tail", "replay", "sampler"})
 MEMBERS = frozenset({"indexing", "churn"})
 TIERING = frozenset({"driver"})
@@ -38,7 +38,7 @@ ALL = PUBLISHING | WORKING | READING | MEMBERS
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The symptoms that show a fault, the roles that can show it, and the maximum time after its end."""
+    """The symptoms that show a fault, the roles that can have them, and the longest time after the end of the fault."""
 
     signs: frozenset[Symptom]
     roles: frozenset[str] = ALL
@@ -77,14 +77,14 @@ class BaseFault:
 
     def __init__(self) -> None:
         self.target = ""
-        """The name that `claim_one` takes, instead of a random one."""
+        """The name that `claim_one` takes instead of a random name."""
         self.seconds = 2.0
         self.about = ""
         self.victims: frozenset[str] = frozenset()
         self.began_ns = 0
         """When the fault got its claims, on the monotonic clock; 0 if it claims nothing."""
         self.has_disturbed = False
-        """True if the fault has already disturbed others, even if it then fails."""
+        """True if the fault has already disturbed clients, even if it then fails."""
         self._claimed: set[str] = set()
 
     def begin(self, topology: Topology, chance: random.Random) -> None:

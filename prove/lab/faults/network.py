@@ -54,7 +54,7 @@ class LinkHalfOpen(_OfLink):
 
 
 class SlowLink(_OfLink):
-    """The link is slower than the clients' timeout."""
+    """The link is so slow that clients time out."""
 
     kind = "slow link"
     counts_by = Evidence.by(Symptom.UNKNOWN, Symptom.REDELIVERED, Symptom.REFUSED, after=5.0)
@@ -103,7 +103,7 @@ class DatabaseAnswersDropped(_OfLink):
 
 
 class RequestsLate(_OfLink):
-    """Publishes and answers that their senders have given up and repeated elsewhere still arrive."""
+    """Publishes and answers arrive late, after their senders have repeated them at another server."""
 
     kind = "request replayed later"
     counts_by = Evidence.by(Symptom.UNKNOWN, roles=PUBLISHING | WORKING)
@@ -138,7 +138,7 @@ class OldAnswer(BaseFault):
         topology.clients.kill9(next(client for client in topology.clients.processes if client.name == owner))
 
     def _caught(self, topology: Topology) -> tuple[LabServer, HeldRequest | None]:
-        """Return the next answer at any server. Its sender gets no response."""
+        """Hold and return the next answer that arrives at any server. Its sender gets no response."""
         for server in topology.servers:
             server.client_link.hold(1, b"/groups/jobs/answers ", hangs=True)
         try:

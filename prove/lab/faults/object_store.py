@@ -92,9 +92,11 @@ class BodiesDamaged(_OfStore):
 
 
 class FilesCorrupted(_OfStore):
-    """A partial upload, a flipped bit on disk, or a swapped file. Some files are good, so that tiering progresses.
+    """Stored files are corrupted: a partial upload, a flipped bit, or a swapped file.
 
-    Drivers wait before they verify registered files, so that a server that trusts them too early has time to do so.
+    Some files are good, so that tiering progresses.
+
+    Drivers wait before they verify registered files, so that a server that uses unverified files is detected.
     """
 
     kind = "stored as other bytes"

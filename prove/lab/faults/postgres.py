@@ -104,7 +104,7 @@ DISKS = {
 
 
 class DiskFails(BaseFault):
-    """Writes or flushes of the log or of tables fail. A caller that gets an error may have committed.
+    """Writes or flushes of the log or of tables fail. A commit may take effect although its caller gets an error.
 
     A failed flush of the log ends all sessions, and the cluster recovers from the disk.
     """

@@ -41,7 +41,7 @@ def headers(token: str) -> dict[str, str]:
 
 
 class HttpCaller:
-    """One connection at a time, through the proxies of the servers."""
+    """Makes calls over one connection at a time, through the proxies of the servers."""
 
     def __init__(
         self,

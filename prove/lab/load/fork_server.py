@@ -1,7 +1,7 @@
 """Starts client processes by forking, so that a killed one is replaced in milliseconds.
 
 `python -m prove.lab.load.fork_server SOCKET` reads `{"module", "plan"}` lines, writes `{"started", "pid"}`, and
-`{"ended", "code"}` for each. Its children end with it.
+`{"ended", "code"}` for each. The child processes end with the fork server.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class LoadMember:
                 self._unlucky(call, reply)
 
     def _beat(self) -> bool:
-        """Send a heartbeat. Return whether this is still a member, as far as is known."""
+        """Send a heartbeat. Return False if the reply says that this is no longer a member."""
         if time.monotonic() < self._beat_at + self._plan.session_ms / 12_000:
             return True
         body = {"member_id": self._name, "generation": self._generation}

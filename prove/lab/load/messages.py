@@ -32,7 +32,7 @@ class LoadMessage:
 
 
 def make(plan: ProducerPlan, maker: str, number: int, partition: int | None = None) -> LoadMessage:
-    """Return the message with that number by that maker, for a partition if one is given."""
+    """Return the message with that number of that producer, for a partition if one is given."""
     dice = random.Random(f"{maker}/{number}")
     drawn = dice.random()
     does = "bad" if drawn < plan.bad else "kill" if drawn < plan.bad + plan.kill else "good"

@@ -2,7 +2,7 @@
 
 It has a topic and a group of the same names, and looks for data of the main project.
 
-A text of the other project in any response is a canary (S24).
+A text of the main project in any response violates S24.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT_MS = 4000
 
 
 class OtherTenant:
-    """Publishes a little, and requests everything that has a name."""
+    """Publishes a few messages, and requests everything that has a name."""
 
     def __init__(self, plan: OtherTenantPlan) -> None:
         self._plan = plan
@@ -81,7 +81,7 @@ class OtherTenant:
         return {"topic": plan.topic, "group": plan.group, "owner": plan.name, "max_messages": 10, "lease_ms": 1000}
 
     def _asks(self, method: str, path: str, body: object = None) -> bool | None:
-        """Return whether the response mentions the other project; None if there was none."""
+        """Return whether the response mentions the main project; None if there was no response."""
         self._caller.settle()
         reply = self._caller.call(method, path, body)
         if reply.outcome == "info":

@@ -13,7 +13,7 @@ from prove.lab.shared_progress import ProgressField, SharedProgress
 
 
 class ClientPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all plans: a name, which is used once, and the location of everything."""
+    """The base of all plans: the unique name of the process, its folder, and the ports of the servers."""
 
     name: str
     role: str
@@ -57,7 +57,7 @@ class WorkerPlan(ClientPlan, frozen=True, kw_only=True):
     pause: float = 0.0
     """The longest pause between two calls in seconds. It makes the group lag while producers publish."""
     pause_with: str = ""
-    """The role of the producers during which the worker pauses."""
+    """The worker pauses only while producers of this role run."""
 
 
 class MemberPlan(ClientPlan, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class TieringPlan(ClientPlan, frozen=True, kw_only=True):
 
 
 class LoadClient:
-    """The state of a process: its plan, its random numbers, its shared progress, and its end."""
+    """The state of a process: its plan, its random numbers, its shared progress, and whether it has to end."""
 
     def __init__(self, plan: ClientPlan) -> None:
         self.plan = plan

@@ -1,6 +1,7 @@
-"""A producer: sends batches in order at its rate, and repeats unknown ones elsewhere with the same identity.
+"""A producer: sends batches in order at its rate, and repeats batches of unknown outcome at another server.
 
-Before each call it saves the batch, so that another process can repeat it after a kill.
+A repeat has the same identity. Before each call the producer saves the batch, so that another process can repeat it
+after a kill.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ROOM = 100_000
 
 
 class PendingBatch(msgspec.Struct, kw_only=True):
-    """The state of a producer: the current batch, and how to continue."""
+    """The saved state of a producer: the current batch, and the next number and sequences."""
 
     maker: str
     producer: str

@@ -18,7 +18,7 @@ LOOK_EVERY = 2.0
 
 
 class LoadReader:
-    """Reads all partitions in turn, and looks for new ones now and then."""
+    """Reads all partitions in turn, and checks for new partitions at intervals."""
 
     def __init__(self, plan: ReaderPlan) -> None:
         self._plan = plan

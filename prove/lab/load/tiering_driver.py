@@ -1,7 +1,8 @@
-"""A driver of the tiering pipeline: pass after pass over some topics, in one JVM that keeps running.
+"""A driver of the tiering pipeline, which makes one pass after another over some topics in one JVM.
 
 The driver runs the pipeline as users do. It may be killed anywhere, and two drivers may work at once. A fault can write
-a file with its name that lists the fail points at which it or its tasks die or stop from the next pass on.
+a file with the name of a driver. It lists the fail points at which the driver or its tasks die or stop, from the next
+pass on.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class TieringDriver:
         self._recorder.sample("tiering", done.settled + done.taken + done.dropped, done.segments, topic=topic)
 
     def _arm(self) -> None:
-        """Arm the fail points in this process, and in its tasks, which get them with each piece of work."""
+        """Arm the fail points in this process and in its tasks."""
         points = self._read_points(self._plan.name) or self._read_points(EVERY) or ""
         setattr(tiering, "recorded", runs.recorded if self._read_points(UNELECTED) is None else _unelected)  # noqa: B010
         _arm_once(points)

@@ -29,7 +29,7 @@ class TopicGone(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _Held:
-    """Leases that an owner, by its name in the history, has not answered."""
+    """The answers that an owner has not sent yet. The owner has its name in the history."""
 
     owner: str
     sayings: Sequence[OwnerAnswer]
@@ -83,7 +83,7 @@ class TopicRecreator:
         )
 
     def _publish(self, made: Sequence[tuple[str, str]]) -> None:
-        """Publish as attempts of unknown outcome, because the messages will be deleted."""
+        """Publish messages. They are recorded with an unknown outcome, because they will be deleted."""
         attempts = [Attempt(topic=self._owner.topic_told, key=key, value=value.encode()) for key, value in made]
         with self._owner.recorder.publish(*attempts) as call:
             call.info("the topic is deleted soon")
@@ -97,7 +97,7 @@ class TopicRecreator:
             return
 
     def _ask(self, method: str, path: str, body: object = None) -> CallReply:
-        """Repeat the call until there is a response, or until it is too late."""
+        """Repeat the call until there is a response, or until the process has to end."""
         while True:
             self._caller.settle()
             reply = self._caller.call(method, path, body)
@@ -122,7 +122,7 @@ class TopicRecreator:
 
 
 def _halves(leases: Sequence[SeenLease]) -> tuple[list[OwnerAnswer], list[OwnerAnswer]]:
-    """Return the answers to give now, and those to give when another topic has the name."""
+    """Return the answers to send now, and those to send after the topic was recreated."""
     done: list[OwnerAnswer] = []
     kept: list[OwnerAnswer] = []
     for lease in leases:

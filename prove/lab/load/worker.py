@@ -40,7 +40,7 @@ class LoadWorker:
         self._owner.settings = plan.settings
         self._is_ordered = plan.settings.get("order") != Order.NONE.value
         self._lost: list[OwnerAnswer] = []
-        """Answers that came too late, to be repeated later."""
+        """Late answers, which are repeated later."""
 
     def run(self) -> None:
         number = 0

@@ -15,7 +15,7 @@ _PLACED = ("attempt", "delivery", "answer", "dead", "seen")
 
 
 def trace_of(violation: Violation, tables: Tables, run: RunInfo) -> list[str]:
-    """Return the lines of the violation's message, or of its calls if it is about no message."""
+    """Return the lines of the violation's message; if the violation is not about a message, those of its calls."""
     lines: dict[str, int] = {}
     if violation.place is not None:
         topic, partition, offset = violation.place

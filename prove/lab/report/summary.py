@@ -51,7 +51,7 @@ class JudgedInvariant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts by second of the run."""
+    """The counts for each second of the run."""
 
     published: list[int]
     delivered: list[int]
@@ -63,7 +63,7 @@ class RunTimeline(msgspec.Struct, frozen=True, kw_only=True):
     healed: float
     drained: float
     speed_by_minute: list[float] = []
-    """Processor speed during the load, as a share of the best."""
+    """The processor speed during the load, as a share of the best."""
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STORIES = 3
-"""Violations of each invariant that are reported with a trace."""
+"""The number of violations per invariant that are reported with a trace."""
 
 
 def invariants_of(judged: Mapping[str, Judgement], tables: Tables, run: RunInfo) -> tuple[JudgedInvariant, ...]:
