@@ -11,7 +11,7 @@ from lakelog.engine.callers import Caller as Caller
 from lakelog.engine.callers import Verbs as Verbs
 from lakelog.engine.engine import Engine
 from lakelog.engine.group_operations import bind_groups
-from lakelog.engine.log.topic_info import partition_infos, topic_info
+from lakelog.engine.log.topics import partition_infos, topic_info
 from lakelog.model.topic_info import (
     AlterTopicRequest,
     CreateTopicRequest,

@@ -14,7 +14,6 @@ from lakelog.server.group_routing import GroupRouting
 from lakelog.server.metrics import Metrics
 from lakelog.server.publishing import Publishing
 from lakelog.server.pushing import Pushing
-from lakelog.server.staging import Staging
 from lakelog.server.streams import Streams
 from lakelog.wire.operations import OPERATIONS
 
@@ -22,12 +21,13 @@ from lakelog.wire.operations import OPERATIONS
 def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None) -> dict[str, Handler]:
     """Return the handlers by the name of their operation, except those about the server itself."""
     verbs = bind(engine)
+    publishing = Publishing(engine, metrics)
     return {
         **{each.name: Dispatch(each, verbs, drain, routing) for each in OPERATIONS if verbs.has(each)},
-        "publish": Publishing(engine, metrics).publish,
+        "publish": publishing.publish,
+        "stage": publishing.stage,
         "fetch": Fetching(engine, drain, metrics).fetch,
         **_consuming_handlers(engine, drain, metrics, routing),
-        "stage": Staging(engine, metrics).stage,
     }
 
 

@@ -1,4 +1,4 @@
-"""The publish route in three forms: JSON, an Arrow stream, and frames.
+"""The publish route in three forms (JSON, an Arrow stream, and frames), and the route that stages frames of a write.
 
 The engine decides what happens to the messages.
 """
@@ -12,11 +12,22 @@ import msgspec
 from lakelog.batches import validate
 from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
 from lakelog.engine.log.columns import INLINE_BYTES
-from lakelog.errors import Closed, InvalidBatch, LakelogError, OutcomeUnknown, Overloaded, TooLarge, Unavailable
+from lakelog.errors import (
+    Closed,
+    InvalidBatch,
+    InvalidRequest,
+    LakelogError,
+    OutcomeUnknown,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+)
 from lakelog.model.position import Receipt
+from lakelog.model.write import StageOptions, StagePiece
 from lakelog.server.calls import JSON_TYPE, Call, HttpError, Response
 from lakelog.server.messages import MAX_EPOCH, decode_publish
 from lakelog.server.metrics import Metrics
+from lakelog.server.query import integer, known_query
 from lakelog.storage.store import Payload
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, NO_PRODUCER, PublishFrame, read_publish
 from lakelog.wire.problems import problem_of
@@ -26,11 +37,12 @@ MAX_FRAMES = 10_000
 _WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
 """If all messages of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
 
+_STAGE_QUERY = frozenset({"write_id", "attempt", "incarnation", "epoch"})
 _encode = msgspec.json.Encoder().encode
 
 
 class Publishing:
-    """Handles publish calls."""
+    """Handles calls that publish messages or stage them."""
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
         self._engine = engine
@@ -91,8 +103,27 @@ class Publishing:
         results = [_result(receipt) for receipt in receipts]
         return Response(207 if refused else 200, _encode(PublishAnswer(results=results)), JSON_TYPE)
 
+    async def stage(self, call: Call) -> Response:
+        """Store the batches of the body."""
+        if call.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != MEDIA_TYPE.encode():
+            raise HttpError(415, f"Send staged batches as {MEDIA_TYPE}, and say so in Content-Type.")
+        query = known_query(call, _STAGE_QUERY)
+        if missing := sorted(_STAGE_QUERY - set(query)):
+            raise InvalidRequest(f"The parameter `{missing[0]}` is missing.")
+        options = StageOptions(
+            write_id=query["write_id"],
+            attempt=query["attempt"],
+            incarnation=integer(query, "incarnation", 0, 0, 1 << 62),
+            epoch=integer(query, "epoch", 0, 0, MAX_EPOCH),
+        )
+        body = await call.body()
+        pieces = await self._engine.threads.run(len(body), _staged, body)
+        await self._engine.writes.stage(call.scope, call.parameters["topic"], options, pieces)
+        self._metrics.publish_bytes += len(body)
+        return Response(204, b"")
 
-def validated_frames(body: bytes) -> list[tuple[PublishFrame, bytes]]:
+
+def _validated_frames(body: bytes) -> list[tuple[PublishFrame, bytes]]:
     """Return the frames of a body and their payloads, validated so that they can be stored unchanged."""
     found = read_publish(body)
     if not found:
@@ -111,7 +142,15 @@ def _payload(frame: PublishFrame) -> bytes:
 
 
 def _frames_of(body: bytes) -> list[Frame]:
-    return [_frame(frame, data) for frame, data in validated_frames(body)]
+    return [_frame(frame, data) for frame, data in _validated_frames(body)]
+
+
+def _staged(body: bytes) -> list[StagePiece]:
+    """Return the batches. A frame's sequence is its number within its attempt and partition; its producer is unused."""
+    return [
+        StagePiece(partition=frame.partition, number=frame.sequence, count=frame.count, payload=data)
+        for frame, data in _validated_frames(body)
+    ]
 
 
 def _frame(frame: PublishFrame, data: bytes) -> Frame:

@@ -7,7 +7,7 @@ import heapq
 from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberTopics, PartitionCounts
 
 
-def assign(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
+def sticky(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
     """Give free partitions to the members with the fewest partitions, then move partitions while members differ by
     two or more.
     """

@@ -11,12 +11,14 @@ import builtins
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from lakelog.errors import Conflict, InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
+from lakelog.model.message import partition_of_id
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
+from lakelog.model.topic_info import PartitionInfo, RetentionLimits, TopicInfo
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
 
 _CACHE_SECONDS = 2.0
@@ -210,4 +212,37 @@ def no_partition(topic: Topic, partition: int) -> PartitionNotFound:
         f"Topic '{topic.name}' has partitions 0 to {topic.partitions - 1}, not {partition}.",
         topic=topic.name,
         partition=partition,
+    )
+
+
+def topic_info(topic: Topic, heads: Sequence[Head] | None = None, now: datetime | None = None) -> TopicInfo:
+    """Return the description of a topic, with its partitions if their heads are given."""
+    settings = topic.settings
+    return TopicInfo(
+        name=topic.name,
+        incarnation=topic.incarnation,
+        partitions=topic.partitions,
+        epoch=topic.epoch,
+        limits=RetentionLimits.of(settings.retention),
+        key_field=settings.key_field,
+        idempotency_memory_ms=settings.idempotency_memory // timedelta(milliseconds=1),
+        tags=settings.tags,
+        metadata=settings.metadata,
+        created_at=topic.created_at,
+        described=None if heads is None else partition_infos(heads),
+        now=now,
+    )
+
+
+def partition_infos(heads: Sequence[Head]) -> tuple[PartitionInfo, ...]:
+    """Return the ends of partitions. The head of an empty log has the time of its creation, which is not shown."""
+    return tuple(
+        PartitionInfo(
+            partition=partition_of_id(head.pid),
+            log_start=head.log_start,
+            high_watermark=head.next_offset,
+            bytes=head.total_bytes,
+            appended_at=head.appended_at if head.next_offset else None,
+        )
+        for head in heads
     )
