@@ -6,30 +6,33 @@ in docs/reference/http.md are derived from it.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
+from lakelog.wire.operations import dead_letters, groups, lake, pipelines, topics, writes
 from lakelog.wire.operations.consuming import CONSUMING
-from lakelog.wire.operations.dead_letters import DEAD_LETTERS
-from lakelog.wire.operations.groups import GROUPS
-from lakelog.wire.operations.lake import LAKE
 from lakelog.wire.operations.messages import MESSAGES
 from lakelog.wire.operations.operation import PUBLIC, Operation
-from lakelog.wire.operations.pipelines import PIPELINES
 from lakelog.wire.operations.server import SERVER
-from lakelog.wire.operations.topics import TOPICS
-from lakelog.wire.operations.writes import WRITES
 
 __all__ = ["OPERATIONS", "PUBLIC", "Operation"]
+
+
+def _rows(module: ModuleType) -> list[Operation[Any, Any]]:
+    """Return the operations that a module defines, in order."""
+    return [each for each in vars(module).values() if isinstance(each, Operation)]
+
 
 # Messages first: the router looks for them before all others.
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *MESSAGES,
-    *TOPICS,
+    *_rows(topics),
     *CONSUMING,
-    *GROUPS,
-    *DEAD_LETTERS,
-    *LAKE,
-    *WRITES,
-    *PIPELINES,
+    *_rows(groups),
+    *groups.SHORT_PATHS,
+    *_rows(dead_letters),
+    *_rows(lake),
+    *_rows(writes),
+    *_rows(pipelines),
     *SERVER,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lakelog.model import dead_letters as model
 from lakelog.wire.dead_letter_shapes import LETTER, PAGE
 from lakelog.wire.operations.operation import Audit, Operation, manage, read
@@ -74,14 +72,4 @@ DELETE_DEAD_LETTER: Operation[model.DeadLetterRequest, None] = manage(
     None,
     method="DELETE",
     audit=Audit(text="discarded dead letter {message_id} of group {group}"),
-)
-
-DEAD_LETTERS: tuple[Operation[Any, Any], ...] = (
-    LIST_DEAD_LETTERS,
-    REDRIVE,
-    DISCARD_DEAD_LETTERS,
-    PURGE_DEAD_LETTERS,
-    DESCRIBE_DEAD_LETTER,
-    RETRY_DEAD_LETTER,
-    DELETE_DEAD_LETTER,
 )

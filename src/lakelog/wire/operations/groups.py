@@ -167,25 +167,7 @@ TOPIC_STATS = read(
     progress.TopicStats,
 )
 
-_MEMBERS: tuple[Operation[Any, Any], ...] = (JOIN, HEARTBEAT, LEAVE, LIST_GROUPS, DESCRIBE_GROUP)
-
-GROUPS: tuple[Operation[Any, Any], ...] = (
-    *_MEMBERS,
-    *(
-        replace(each, name=f"short_{each.name}", alias_of=each.name, path=each.path.removeprefix("/v1"))
-        for each in _MEMBERS
-    ),
-    LAG,
-    LEASES,
-    POSITIONS,
-    COMMIT,
-    ALTER_GROUP,
-    DELETE_GROUP,
-    SEEK,
-    SKIP,
-    PAUSE_GROUP,
-    RESUME_GROUP,
-    PAUSE_TOPIC,
-    RESUME_TOPIC,
-    TOPIC_STATS,
+SHORT_PATHS: tuple[Operation[Any, Any], ...] = tuple(
+    replace(each, name=f"short_{each.name}", alias_of=each.name, path=each.path.removeprefix("/v1"))
+    for each in (JOIN, HEARTBEAT, LEAVE, LIST_GROUPS, DESCRIBE_GROUP)
 )

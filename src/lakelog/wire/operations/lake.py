@@ -113,15 +113,3 @@ SWEPT: Operation[lake.SweptRequest, None] = manage(
     audit=Audit(text="removed unused files of the object store", counted=("paths",)),
     problems=(),
 )
-
-LAKE = (
-    PLAN,
-    WATERMARKS,
-    TIERABLE,
-    REGISTER_SEGMENTS,
-    VERIFIED_SEGMENTS,
-    UNREGISTER_SEGMENTS,
-    UNVERIFIED_SEGMENTS,
-    FIND_ORPHANS,
-    SWEPT,
-)

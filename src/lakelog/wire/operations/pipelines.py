@@ -46,5 +46,3 @@ END_RUN = manage(
     audit=Audit(text="ended run {run_id} of a pipeline", hidden=("progress",)),
     problems=(404,),
 )
-
-PIPELINES = (BEGIN_RUN, LIST_RUNS, REPORT_RUN, END_RUN)

@@ -63,5 +63,3 @@ PURGE_TOPIC = manage(
     audit=Audit(text="purged topic {topic}", result="removed"),
     problems=(404,),
 )
-
-TOPICS = (CREATE_TOPIC, LIST_TOPICS, DESCRIBE_TOPIC, ALTER_TOPIC, DELETE_TOPIC, PURGE_TOPIC)

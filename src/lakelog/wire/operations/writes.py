@@ -46,5 +46,3 @@ DECIDE = Operation(
     example={"write_id": "nightly-2026-01-31", "attempts": ["a1", "a2"], "count": 2, "incarnation": 1, "epoch": 0},
     problems=(404, 409),
 )
-
-WRITES = (STAGE, DECIDE)
