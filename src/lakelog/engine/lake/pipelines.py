@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import Conflict, InvalidRequest, PipelineBusy, PipelineRunNotFound, PipelineRunOver
+from lakelog.model.names import check_name
 from lakelog.model.pipeline import ALIVE_SECONDS, PipelineRun, RunEnd, RunQuery, RunReport, Runs, RunStart, RunState
 from lakelog.model.topic import Scope
 from lakelog.storage.store import Catalog
@@ -20,6 +21,7 @@ class Pipelines:
 
     async def begin(self, scope: Scope, start: RunStart) -> PipelineRun:
         """Start a run and return it; raise `PipelineBusy` if another run of the pipeline and topic is active."""
+        check_name("pipeline", start.pipeline)
         if start.topic:
             await self._topics.find(scope, start.topic)
         if not start.host.isprintable():
