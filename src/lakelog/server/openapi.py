@@ -192,9 +192,20 @@ def _schemas(operations: Iterable[Row]) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(used.values(), ref_template=_REFERENCE)
     for schema in schemas.values():
         _mark_base64(schema.get("properties", {}))
+        _use_items(schema)
     # A struct cannot express that one of the two is required.
     schemas["MessageShape"]["anyOf"] = [{"required": ["value"]}, {"required": ["value_base64"]}]
     return schemas
+
+
+def _use_items(schema: Any) -> None:
+    """Describe arrays of equal items by `items`, because some tools do not read `prefixItems`."""
+    if isinstance(schema, dict):
+        first, *others = schema.get("prefixItems", [None])
+        if first is not None and all(each == first for each in others):
+            schema["items"] = schema.pop("prefixItems")[0]
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _use_items(part)
 
 
 def _mark_base64(properties: Mapping[str, Any]) -> None:

@@ -62,6 +62,12 @@ async def test_the_schemas_are_valid_and_the_examples_fit() -> None:
     assert examples == sum(route.example is not None for route in OPERATIONS) > 30
 
 
+async def test_a_pair_is_described_by_its_items() -> None:
+    description = await _description()
+    (pair, _) = description["components"]["schemas"]["Skipped"]["properties"]["unreadable"]["anyOf"]
+    assert pair == {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "integer"}}
+
+
 @pytest.mark.parametrize("message", [{}, {"key": "k"}, {"value_base64": 1}, {"value": 1, "other": 1}])
 async def test_the_schema_refuses_what_the_server_refuses(message: dict[str, Any]) -> None:
     description = await _description()
