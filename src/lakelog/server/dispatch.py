@@ -91,9 +91,14 @@ class Dispatch:
 
 def _converted(query: dict[str, str], rest: type[Struct]) -> Struct:
     try:
-        return msgspec.convert(query, rest, strict=False)
+        found = msgspec.convert(query, rest, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{error}.") from error
+    # The conversion reads the text "null" as None.
+    for name, encoded in zip(rest.__struct_fields__, rest.__struct_encode_fields__, strict=True):
+        if encoded in query and getattr(found, name) is None:
+            raise InvalidRequest(f"`{encoded}` must not be null. Leave it out instead.")
+    return found
 
 
 def _note_request(call: Call, audit: Audit, request: Struct) -> None:

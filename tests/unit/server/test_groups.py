@@ -321,7 +321,16 @@ async def test_dead_letters_are_listed_and_found() -> None:
         assert one.json == letters[1]
         missing = await made.call("GET", "/v1/groups/billing/dead-letters/1-0-99")
         assert (missing.status, missing.json["code"]) == (404, "dead_letter_not_found")
-        for query in ("state=alive", "limit=0", "limit=1001", "where=error", "after=x", f"after={'1' * 121}", "page=1"):
+        for query in (
+            "state=alive",
+            "limit=0",
+            "limit=1001",
+            "where=error",
+            "after=x",
+            f"after={'1' * 121}",
+            "page=1",
+            "partition=null",
+        ):
             assert (await made.call("GET", "/v1/groups/billing/dead-letters", query=query)).status == 422, query
 
 
