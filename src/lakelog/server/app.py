@@ -17,7 +17,7 @@ from lakelog.engine import Engine
 from lakelog.errors import ConfigurationError, NotAllowed, Overloaded
 from lakelog.model.topic import Scope
 from lakelog.server.audit import record_change, record_refusal
-from lakelog.server.auth import Authenticator, Grant, authorise, needed_by
+from lakelog.server.auth import Authenticator, Grant, authorise, needed_by, refusal_of_origin
 from lakelog.server.calls import (
     HOLD,
     JSON_TYPE,
@@ -31,6 +31,7 @@ from lakelog.server.calls import (
     Send,
     StreamedResponse,
 )
+from lakelog.server.connections import Connections
 from lakelog.server.drain import Drain
 from lakelog.server.fast_publish import FastPublish
 from lakelog.server.group_routing import GroupRouting
@@ -51,6 +52,8 @@ SEND_BYTES = 256 << 10
 SEND_SECONDS = 60.0
 """Timeout for a caller that does not read its response, which is kept in memory."""
 SAMPLE_SECONDS = 1.0
+MONITORING = frozenset({"healthz", "readyz", "metrics"})
+"""Calls that are handled although the server has no room for others: a busy server is not a dead one."""
 TRACED = frozenset({"publish", "fetch", "consume", "answers"})
 
 _CLOSE: Header = (b"connection", b"close")
@@ -78,7 +81,9 @@ def create_app(
     routing = GroupRouting(engine.catalog.groups, address, drain, metrics) if address else None
     health = health or HealthSource(engine, drain)
     handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": health.healthz, "readyz": health.readyz}
-    return App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)
+    app = App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)
+    app.connections = Connections(settings.max_connections, settings.max_connections_per_address)
+    return app
 
 
 class App:
@@ -106,6 +111,7 @@ class App:
         self._answer = self._traced if self._telemetry.enabled else self._handled
         self._description = msgspec.json.encode(describe(operations, VERSION))
         self.traffic = Traffic(metrics)
+        self.connections: Connections | None = None
         rights = next(each.rights for each in operations if each.name == "publish")
         self.fast_publish = (
             None if self._telemetry.enabled else FastPublish(engine, authenticator, self.traffic, drain, rights)
@@ -124,16 +130,16 @@ class App:
         traffic.in_flight += 1
         try:
             try:
-                if not has_room:
-                    raise Overloaded("The server is handling too many calls. Retry shortly.", retry_after=1)
                 row, call.parameters = self._router.find(asgi["method"], asgi["path"])
                 operation = row.name
+                if not has_room and operation not in MONITORING:
+                    raise Overloaded("The server is handling too many calls. Retry shortly.", retry_after=1)
                 answer = await self._answer(row, call)
             except Disconnected:
                 self._metrics.answered(operation, _GONE)
                 return
             except Exception as error:
-                answer = traffic.failed(error, operation, call.request_id)
+                answer = traffic.failed(error, operation, call.request_id, is_known=call.watch is not None)
             await self._send(answer, call, send)
             traffic.answered(operation, answer.status, None if call.waited else started)
         finally:
@@ -156,6 +162,8 @@ class App:
         rights = operation.rights
         grant: Grant | None = None
         if rights is not PUBLIC:
+            if not self._authenticator.accepts_origin(call.headers):
+                raise NotAllowed(refusal_of_origin(call.headers))
             grant = await self._authenticator.grant(call.headers.get(b"authorization"))
             call.scope = grant.scope
             call.watch = partial(self._authenticator.watch, grant)

@@ -9,9 +9,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from lakelog.errors import ConfigurationError, LakelogError, NotAllowed, NotAuthenticated
 from lakelog.model.token import Right, Token, hash_secret
@@ -120,6 +122,10 @@ class Authenticator:
         self._used(entry)
         return entry.grant
 
+    def accepts_origin(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether callers need a token, or the call comes from this machine and not from a website."""
+        return self._everyone is None or not refusal_of_origin(headers)
+
     def watch(self, grant: Grant) -> asyncio.Future[None]:
         """Return a future that is done when the token is revoked or has expired. Cancel it to end the watch."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -204,6 +210,30 @@ def _entry(scope: Scope, token: Token, token_hash: bytes) -> _Entry:
     )
     now = time.monotonic()
     return _Entry(grant, now + FRESH_SECONDS, now + POSITIVE_SECONDS)
+
+
+def refusal_of_origin(headers: Mapping[bytes, bytes]) -> str:
+    """Return why a server without authentication refuses a call that a website makes through a user's browser.
+
+    The `Host` must be this machine, because a website can point its own name at it. An `Origin` must be on this
+    machine too: a browser sends some calls of any website without asking. Empty: the call is accepted.
+    """
+    host, origin = headers.get(b"host"), headers.get(b"origin")
+    if host is not None and not _is_loopback(host):
+        return "Without authentication the server accepts only calls to localhost; check the Host header."
+    if origin is not None and not _is_loopback(origin.partition(b"://")[2]):
+        return "Without authentication the server accepts no calls of websites on other machines."
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _is_loopback(authority: bytes) -> bool:
+    """Return whether a name or an address, perhaps with a port, is that of this machine."""
+    try:
+        name = urlsplit(f"//{authority.decode('latin-1')}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def check_exposure(host: str, authenticate: bool) -> None:

@@ -136,7 +136,11 @@ class Call:
         if encoding is not None and encoding.strip().lower() != b"identity":
             raise HttpError(415, "A body with a Content-Encoding is not accepted. Send it unencoded.")
         declared = self._declared_length()
-        message = await self.receive()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await self.receive()
+        except TimeoutError:
+            raise _late_body() from None
         if message["type"] != "http.request":
             raise Disconnected
         body: bytes = message.get("body", b"")
@@ -182,9 +186,13 @@ class Call:
                     chunks.append(chunk)
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise HttpError(408, f"The body did not arrive within {BODY_SECONDS:g} s; send it again.") from None
+            raise _late_body() from None
         self.body_read = True
         return b"".join(chunks)
+
+
+def _late_body() -> HttpError:
+    return HttpError(408, f"The body did not arrive within {BODY_SECONDS:g} s; send it again.")
 
 
 def _too_large(size: int) -> TooLarge:

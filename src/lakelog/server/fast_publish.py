@@ -130,6 +130,8 @@ class FastPublish:
         grant = self._authenticator.known(headers.get(b"authorization"))
         if grant is None or grant.rights.isdisjoint(self._rights):
             return None
+        if not self._authenticator.accepts_origin(headers):
+            return None
         if self._drain.begun or not traffic.has_room() or not self._budget.has(size):
             return None
         try:

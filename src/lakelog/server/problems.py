@@ -12,15 +12,24 @@ _TYPE: Header = (b"content-type", MEDIA_TYPE.encode())
 _CHALLENGE: Header = (b"www-authenticate", b"Bearer")
 _UNEXPECTED = "The server had an internal error. Its log has the details under the request id."
 
+_HIDDEN = "The server cannot handle the call now. Its log has the reason."
+_SHOWN = {"retry_after", "unreachable"}
 
-def error_response(error: Exception, request_id: bytes) -> Response:
-    """Return the response to a call that raised `error`. The text of an unexpected error reveals nothing internal."""
+
+def error_response(error: Exception, request_id: bytes, *, is_known: bool = True) -> Response:
+    """Return the response to a call that raised `error`. The text of an unexpected error reveals nothing internal.
+
+    A caller that is not authenticated (`is_known`) gets only the kind of a failure of the server: texts and subjects
+    may name addresses and buckets.
+    """
     headers: tuple[Header, ...] = ()
     if isinstance(error, HttpError):
         problem = {**problem_of(error.error), "status": error.status}
         headers = error.headers
     elif isinstance(error, LakelogError):
         problem = problem_of(error)
+        if not is_known and problem["status"] >= 500:
+            problem = {**problem_of(type(error)(_HIDDEN)), **{name: problem[name] for name in _SHOWN & problem.keys()}}
     else:
         problem = problem_of(LakelogError(_UNEXPECTED))
     status: int = problem["status"]

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on a connection: uvicorn's protocol with a limit for heads, and one write per response.
+"""HTTP/1.1 on a connection: uvicorn's protocol with limits for size and time, and one write per response.
 
 It parses and writes; the app decides the content of responses.
 """
@@ -15,13 +15,21 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from lakelog.errors import InvalidRequest, first_line
+from lakelog.errors import InvalidRequest, LakelogError, Overloaded, first_line
 from lakelog.reporting import log_event
+from lakelog.server import calls
 from lakelog.server.calls import HOLD, HttpError, Response
+from lakelog.server.connections import Connections
 from lakelog.server.fast_publish import FastPublish, FastRequest, has_small_json, topic_of
 from lakelog.server.problems import error_response
 
 MAX_HEAD_BYTES = 64 << 10
+HEAD_SECONDS = 10.0
+"""Timeout for the first byte of a connection, and for a head from its first byte on."""
+BODY_SECONDS = calls.BODY_SECONDS + 5.0
+"""Timeout for a body that no handler waits for."""
+STALL_SECONDS = 60.0
+"""Timeout for a caller that does not read its response."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +78,13 @@ class Protocol(HttpToolsProtocol):
     """
 
     _in_head = False
+    _in_body = False
+    _awaited = ""
+    """The part of a request that the timer waits for: head, body or nothing."""
+    _timer: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+    _address: str | None = None
+    """The address of an accepted connection."""
     _head_bytes = 0
     _topic: str | None = None
     """The kept head of a small publish."""
@@ -79,15 +94,69 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self._fast_publish: FastPublish | None = getattr(config.app, "fast_publish", None)
+        self._connections: Connections | None = getattr(config.app, "connections", None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(JoiningTransport(transport))  # type: ignore[arg-type]
+        if self._connections is not None:
+            address = self.client[0] if self.client else ""
+            if refusal := self._connections.open(address):
+                self._refuse(503, Overloaded(refusal, retry_after=1))
+                return
+            self._address = address
+        self._await("head")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connections is not None and self._address is not None:
+            self._connections.close(self._address)
+            self._address = None
+        self._await("")
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _await(self, part: str) -> None:
+        """Close the connection if this part of a request does not arrive in time."""
+        self._awaited = part
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if part:
+            self._timer = self.loop.call_later(HEAD_SECONDS if part == "head" else BODY_SECONDS, self._late)
+
+    def _late(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if self.flow.read_paused or (self._awaited == "head" and is_answering):
+            # The caller may wait for the response to an earlier request.
+            self._await(self._awaited)
+        elif not self.transport.is_closing():
+            seconds = HEAD_SECONDS if self._awaited == "head" else BODY_SECONDS
+            if self._in_head or (self._in_body and not self._has_begun_to_answer()):
+                text = f"The {self._awaited} of the request did not arrive within {seconds:g} s."
+                self._refuse(408, InvalidRequest(text))
+            else:
+                self.transport.close()
+
+    def _has_begun_to_answer(self) -> bool:
+        return self.cycle is not None and getattr(self.cycle, "response_started", True)
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._in_head
         super().data_received(data)
         if self._topic is not None and not self.transport.is_closing():
             self._pass_on()
+        awaited = "head" if self._in_head else "body" if self._in_body else ""
+        if awaited != self._awaited:
+            self._await(awaited)
         # The parser keeps an unfinished head in memory, whatever its length.
         self._head_bytes = self._head_bytes + len(data) if was_in_head and self._in_head else 0
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
@@ -99,7 +168,7 @@ class Protocol(HttpToolsProtocol):
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._in_body = False, True
         if self._fast_publish is not None and (topic := topic_of(self.url)) and self._is_plain():
             self._topic = topic
         else:
@@ -112,6 +181,7 @@ class Protocol(HttpToolsProtocol):
             self._body += body
 
     def on_message_complete(self) -> None:
+        self._in_body = False
         if self._topic is not None:
             assert self._fast_publish is not None
             request = self._fast_publish.begin(self, self._topic, self._named, self._body)
@@ -173,9 +243,13 @@ class Protocol(HttpToolsProtocol):
             log_event(_log, logging.ERROR, "request_not_read", message, failure, reason=reason)
             self.transport.close()
             return
-        refusal = HttpError(400, msg)
-        refusal.error = InvalidRequest(msg)
+        self._refuse(400, InvalidRequest(msg))
+
+    def _refuse(self, status: int, error: LakelogError) -> None:
+        """Respond without a call, and close the connection."""
+        refusal = HttpError(status, error.detail)
+        refusal.error = error
         answer = error_response(refusal, b"none")
-        head = b"HTTP/1.1 400 Bad Request\r\n" + b"".join(b"%s: %s\r\n" % header for header in answer.headers)
+        head = STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in answer.headers)
         self.transport.write(head + b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body) + answer.body)
         self.transport.close()

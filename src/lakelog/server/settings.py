@@ -35,6 +35,10 @@ class ServerSettings(BaseSettings):
     allow_not_durable: bool = Field(
         default=False, description="Start even if PostgreSQL could lose acknowledged messages; for tests only."
     )
+    max_connections: int = Field(default=10_000, ge=1, description="Connections of a process; more are refused.")
+    max_connections_per_address: int = Field(
+        default=5_000, ge=1, description="Connections from one address to a process; more are refused."
+    )
     memory_bytes: int = Field(
         default=256 << 20, ge=16 << 20, description="Memory for bodies, waiting messages and responses, per process."
     )

@@ -42,9 +42,12 @@ class Traffic:
         if started is not None and operation in self._timed:
             self._timed[operation].observe(time.perf_counter() - started)
 
-    def failed(self, error: Exception, operation: str, request_id: bytes) -> Response:
-        """Return the response to a call that failed, and log a failure of the server itself."""
-        answer = error_response(error, request_id)
+    def failed(self, error: Exception, operation: str, request_id: bytes, *, is_known: bool = True) -> Response:
+        """Return the response to a call that failed, and log a failure of the server itself.
+
+        A caller that is not authenticated (`is_known`) gets no details of such a failure.
+        """
+        answer = error_response(error, request_id, is_known=is_known)
         if answer.status < 500:
             return answer
         request = request_id.decode()

@@ -20,6 +20,8 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "AUTHENTICATE": "false",
         "ALLOW_NOT_DURABLE": "true",
         "OBJECT_STORE": "file:///objects",
+        "MAX_CONNECTIONS": "500",
+        "MAX_CONNECTIONS_PER_ADDRESS": "100",
         "MEMORY_BYTES": str(64 << 20),
         "DRAIN_SECONDS": "5",
         "LOG_LEVEL": "debug",
