@@ -36,15 +36,15 @@ class Writes:
         self._grew = grew
 
     async def stage(
-        self, scope: Scope, name: str, wish: write.StageOptions, pieces: Sequence[write.StagePiece]
+        self, scope: Scope, name: str, options: write.StageOptions, pieces: Sequence[write.StagePiece]
     ) -> None:
         """Store encoded and validated batches durably. Storing a batch again changes nothing."""
-        write.check_write_id(wish.write_id)
-        write.check_attempts([wish.attempt])
+        write.check_write_id(options.write_id)
+        write.check_attempts([options.attempt])
         topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
-        if (topic.incarnation, topic.epoch) != (wish.incarnation, wish.epoch):
+        if (topic.incarnation, topic.epoch) != (options.incarnation, options.epoch):
             topic = await self._topics.refresh(scope, name)
-            _check_topic(topic, wish.incarnation, wish.epoch)
+            _check_topic(topic, options.incarnation, options.epoch)
         shares: dict[int, list[StagedBatch]] = defaultdict(list)
         for piece in pieces:
             if not 0 <= piece.partition < topic.partitions:
@@ -53,67 +53,67 @@ class Writes:
                 raise InvalidBatch(
                     f"The number of a staged batch must be from 0 to {write.MAX_STAGED_NUMBER}, not {piece.number}."
                 )
-            shares[topic.cells[piece.partition]].append(_batch(topic, wish, piece))
+            shares[topic.cells[piece.partition]].append(_batch(topic, options, piece))
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
-    async def decide(self, scope: Scope, name: str, wish: write.DecideOptions) -> write.Written:
+    async def decide(self, scope: Scope, name: str, options: write.DecideOptions) -> write.Written:
         """Decide the write, and return the decision when all its messages are in the log. An earlier decision wins."""
-        write.check_write_id(wish.write_id)
-        write.check_attempts(wish.attempts)
+        write.check_write_id(options.write_id)
+        write.check_attempts(options.attempts)
         topic = await self._topics.refresh(scope, name)
-        if topic.incarnation != wish.incarnation:
-            _check_topic(topic, wish.incarnation, wish.epoch)
-        decision = await self._catalog.writes.find(topic.incarnation, wish.write_id)
+        if topic.incarnation != options.incarnation:
+            _check_topic(topic, options.incarnation, options.epoch)
+        decision = await self._catalog.writes.find(topic.incarnation, options.write_id)
         if decision is None:
-            decision = await self._decide(topic, wish)
+            decision = await self._decide(topic, options)
         if decision.is_abandoned:
             raise Conflict(
-                f"Write '{wish.write_id}' was abandoned, because it was not decided within a day; "
+                f"Write '{options.write_id}' was abandoned, because it was not decided within a day; "
                 "write again with another write id.",
                 topic=name,
-                write_id=wish.write_id,
+                write_id=options.write_id,
             )
         if not decision.finished:
             await self._promote(decision, sorted(set(topic.cells)), topic)
-        return write.Written(count=decision.count, won=decision.attempts_hash == write.attempts_hash(wish.attempts))
+        return write.Written(count=decision.count, won=decision.attempts_hash == write.attempts_hash(options.attempts))
 
     async def finish(self, decision: WriteDecision) -> None:
         """Promote the rest of a decided write in all cells."""
         await self._promote(decision, sorted(self._cells))
 
-    async def _decide(self, topic: Topic, wish: write.DecideOptions) -> WriteDecision:
-        _check_topic(topic, wish.incarnation, wish.epoch)
+    async def _decide(self, topic: Topic, options: write.DecideOptions) -> WriteDecision:
+        _check_topic(topic, options.incarnation, options.epoch)
         counts = await asyncio.gather(
             *(
-                self._cells[cell].staging.staged_count(pids, wish.write_id, wish.attempts)
+                self._cells[cell].staging.staged_count(pids, options.write_id, options.attempts)
                 for cell, pids in topic.pids_by_cell().items()
             )
         )
-        if sum(counts) != wish.count:
-            found = await self._catalog.writes.find(topic.incarnation, wish.write_id)
+        if sum(counts) != options.count:
+            found = await self._catalog.writes.find(topic.incarnation, options.write_id)
             if found is not None:
                 return found  # Another caller has decided, and its staged messages go into the log.
             raise Conflict(
-                f"{sum(counts)} of {wish.count} messages are staged for write '{wish.write_id}' by these attempts; "
-                "stage them again.",
+                f"{sum(counts)} of {options.count} messages are staged for write '{options.write_id}' by these "
+                "attempts; stage them again.",
                 topic=topic.name,
-                write_id=wish.write_id,
+                write_id=options.write_id,
             )
         if failpoints.armed:
             failpoints.hit("writes.before_decision")
         decision = WriteDecision(
             incarnation=topic.incarnation,
-            write_id=wish.write_id,
-            attempts=tuple(wish.attempts),
-            attempts_hash=write.attempts_hash(wish.attempts),
-            count=wish.count,
+            write_id=options.write_id,
+            attempts=tuple(options.attempts),
+            attempts_hash=write.attempts_hash(options.attempts),
+            count=options.count,
         )
-        stands = await self._catalog.writes.decide(decision, wish.epoch)
+        stands = await self._catalog.writes.decide(decision, options.epoch)
         if failpoints.armed:
             failpoints.hit("writes.after_decision")
         if stands is None:
             topic = await self._topics.refresh(topic.scope, topic.name)
-            _check_topic(topic, wish.incarnation, wish.epoch)
+            _check_topic(topic, options.incarnation, options.epoch)
             raise Unavailable(f"Topic '{topic.name}' changed during the decision; try again.", topic=topic.name)
         return stands
 
@@ -147,11 +147,11 @@ class Writes:
             self._grew(cell, pid)
 
 
-def _batch(topic: Topic, wish: write.StageOptions, piece: write.StagePiece) -> StagedBatch:
+def _batch(topic: Topic, options: write.StageOptions, piece: write.StagePiece) -> StagedBatch:
     return StagedBatch(
         pid=topic.pid(piece.partition),
-        write_id=wish.write_id,
-        attempt=wish.attempt,
+        write_id=options.write_id,
+        attempt=options.attempt,
         number=piece.number,
         epoch=topic.epoch,
         payload=Payload(data=piece.payload, count=piece.count),

@@ -303,7 +303,7 @@ def _check(request: ConsumeRequest) -> None:
     if not 1 <= request.max_messages <= limits.MAX_BATCH_MESSAGES:
         raise InvalidRequest(f"`max_messages` must be from 1 to {limits.MAX_BATCH_MESSAGES}.")
     if not 0 <= request.wait_ms <= limits.MAX_WAIT_MS:
-        raise InvalidRequest(f"`wait_ms` is 0 to {limits.MAX_WAIT_MS}.")
+        raise InvalidRequest(f"`wait_ms` must be from 0 to {limits.MAX_WAIT_MS}.")
     if request.request_id is not None and not 0 < len(request.request_id.encode()) <= MAX_OWNER_BYTES:
         raise InvalidRequest(f"A request id must have 1 to {MAX_OWNER_BYTES} bytes.")
     if request.member_id is not None and not 0 < len(request.member_id.encode()) <= MAX_OWNER_BYTES:
