@@ -8,9 +8,7 @@ from lakelog.coordinator.assignors.balancer import Assignment, Balancer, MemberT
 
 
 def sticky(members: MemberTopics, counts: PartitionCounts, present: Assignment) -> Assignment:
-    """Give free partitions to the members with the fewest partitions, then move partitions while members differ by
-    two or more.
-    """
+    """Give free partitions to the members with the fewest, then move partitions while members differ by two or more."""
     shares = Balancer(members, counts)
     taken = _keep(shares, present)
     for topic in shares.readers:
