@@ -81,7 +81,7 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
         )
 
     def compact(self) -> LeaseAnswer:
-        """Return the answer with runs of offsets instead of single ones, so that bodies are small."""
+        """Return the answer with ranges of offsets instead of single offsets, so that bodies are small."""
         if len(self.offsets) < 2:
             return self
         runs = ((first, end - 1) for first, end in self.ranges)

@@ -78,7 +78,9 @@ def fault_of_texts(headers: Mapping[str, str] | None, *texts: str | None) -> Lak
                     return TooLarge(f"A header has more than {limits.MAX_HEADER_BYTES} bytes: {name[:40]!r}.")
         for text in texts:
             if text is not None and len(text.encode()) > limits.MAX_IDEMPOTENCY_KEY_BYTES:
-                return TooLarge(f"Keys, ids and content types are at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes.")
+                return TooLarge(
+                    f"Keys, ids and content types must be at most {limits.MAX_IDEMPOTENCY_KEY_BYTES} bytes."
+                )
     except UnicodeEncodeError as error:
         # If only the encoder found it, it would fail the commit of other messages.
         return InvalidRequest(f"A text of this message is not valid Unicode ({error.reason}). Send bytes as the value.")

@@ -92,7 +92,7 @@ CONSUMING: tuple[Operation[Any, Any], ...] = (
     ),
     _answer("ack", "/v1/ack", consume_shapes.Ack, "Finish leased messages"),
     _answer("ack_cumulative", "/v1/ack-cumulative", consume_shapes.AckCumulative, "Finish all up to an offset"),
-    _answer("nack", "/v1/nack", consume_shapes.Nack, "Say that messages failed", reason="timeout"),
+    _answer("nack", "/v1/nack", consume_shapes.Nack, "Report that messages failed", reason="timeout"),
     _answer("discard", "/v1/discard", consume_shapes.Discard, "Finish messages as not wanted", reason="obsolete"),
     _answer("extend", "/v1/extend", consume_shapes.Extend, "Keep a lease for longer", lease_ms=30_000),
     ANSWERS,
