@@ -172,7 +172,8 @@ class LeaseHistory:
     def went_back_first(self) -> Array:
         """Return whether each answer gave its message back itself, not because of an earlier message of its key.
 
-        Later messages of the same key in the lease are given back with it. A nack of one of them changes nothing more.
+        Later messages of the same key in the lease are given back with that message. A nack of a later message changes
+        nothing more.
         """
         said = self.said
         back = true_at(RETURNING[said.verb] & said.happened)

@@ -183,7 +183,7 @@ class Laboratory:
     def _brake(self, topology: Topology) -> None:
         """Throttle producers by the lag of the groups, which is read without proxies.
 
-        Servers that do not report it for long are overloaded.
+        Servers that have not reported the lag for long are overloaded.
         """
         try:
             lags = [
