@@ -20,7 +20,9 @@ from lakelog.errors import LakelogError, ObjectNotFound
 from lakelog.model.lake import Plan
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
-from lakelog.segments import ContentHash, conform, parse_segment_path
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.layout import parse_segment_path
+from lakelog.segments.schema import conform
 from prove.history.lines import identity_of
 from prove.history.recorder import HistoryRecorder
 from prove.history.tables import TABLES, CallOutcome, ReaderKind, TableColumns, columns, text_id

@@ -20,7 +20,9 @@ from lakelog.errors import Conflict, InvalidRequest, SegmentDamaged
 from lakelog.model.lake import PlanOptions, RegisterStatus
 from lakelog.model.segment import Segment
 from lakelog.objectstore import open_store
-from lakelog.segments import SegmentWriter, segment_path, verify
+from lakelog.segments.layout import segment_path
+from lakelog.segments.reader import verify
+from lakelog.segments.writer import SegmentWriter
 from lakelog.storage.store import PartitionStore
 from tests.acceptance.client_kit import ThreadServer
 from tests.kit.waiting import eventually_async

@@ -18,7 +18,8 @@ from lakelog import failpoints
 from lakelog.errors import PipelineBusy, Unavailable
 from lakelog.model.lake import PlanOptions, RegisterStatus, TierRange
 from lakelog.model.pipeline import RunState
-from lakelog.segments import ContentHash, conform
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.schema import conform
 from lakelog.spark import sweep, tier
 from lakelog.spark.pipelines.tier_tasks import write_all
 from lakelog.spark.pipelines.tiering import TierSummary

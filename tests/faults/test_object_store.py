@@ -12,7 +12,9 @@ import pytest
 from lakelog.errors import Conflict, ObjectStoreUnavailable, SegmentDamaged, UnsupportedFormat
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import SegmentFile, SegmentWriter, segment_path, verify
+from lakelog.segments.layout import segment_path
+from lakelog.segments.reader import SegmentFile, verify
+from lakelog.segments.writer import SegmentWriter
 from tests.kit.s3 import S3Server
 from tests.kit.s3_faults import S3FaultProxy, S3Faults
 from tests.unit.segments.samples import PARTITION, positioned

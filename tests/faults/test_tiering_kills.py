@@ -25,7 +25,9 @@ from pyspark.sql import functions as F
 import lakelog
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import ContentHash, conform, verify
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.reader import verify
+from lakelog.segments.schema import conform
 from lakelog.spark import topic as topic_frame
 from lakelog.storage.postgres import open_cells
 from tests.faults import hot_dropper, tier_driver

@@ -19,7 +19,8 @@ from lakelog.batches import decode
 from lakelog.client.values import Consumed
 from lakelog.errors import LeaseLost, OutcomeUnknown, Unavailable
 from lakelog.model.ranges import from_ranges
-from lakelog.segments import ContentHash, conform
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.schema import conform
 
 VALUE = struct.Struct(">IQ")
 PADDING = bytes(range(188))

@@ -9,7 +9,9 @@ from lakelog import Lakelog
 from lakelog.model.lake import Plan, RegisterStatus, TierRange
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import SegmentWriter, segment_path, verify
+from lakelog.segments.layout import segment_path
+from lakelog.segments.reader import verify
+from lakelog.segments.writer import SegmentWriter
 
 
 def tier_by_hand(

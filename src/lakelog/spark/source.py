@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakelog.segments import SCHEMA
+from lakelog.segments.schema import SCHEMA
 from lakelog.spark.options import PINNED, is_stream
 from lakelog.spark.session import connection_of, require_topic, short_errors
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lakelog import batches
 from lakelog.model.segment import SealedSegment
-from lakelog.segments import SCHEMA, SegmentWriter, conform
+from lakelog.segments.schema import SCHEMA, conform
+from lakelog.segments.writer import SegmentWriter
 from tests.unit.batches.samples import NOW, messages
 
 PARTITION = 3

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakelog.segments import FORMAT, SCHEMA, segment_path
+from lakelog.segments.layout import segment_path
+from lakelog.segments.schema import FORMAT, SCHEMA
 from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, GROUP_BYTES, GROUP_ROWS, PARTITION_KEY
 from tests.unit.docs.markdown import code, reference, section, table
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.segments import SCHEMA, ContentHash
+from lakelog.segments.hashing import ContentHash
+from lakelog.segments.schema import SCHEMA
 from tests.unit.segments.samples import anything, cut, positioned
 
 

@@ -15,16 +15,12 @@ from hypothesis import strategies as st
 
 from lakelog import batches
 from lakelog.errors import InvalidBatch, OffsetOutOfRange
-from lakelog.segments import (
-    SCHEMA,
-    SegmentFile,
-    SegmentWriter,
-    conform,
-    parse_segment_path,
-    segment_path,
-    split_batches,
-    writer,
-)
+from lakelog.segments import writer
+from lakelog.segments.layout import parse_segment_path, segment_path
+from lakelog.segments.reader import SegmentFile
+from lakelog.segments.schema import SCHEMA, conform
+from lakelog.segments.segment_batches import split_batches
+from lakelog.segments.writer import SegmentWriter
 from tests.unit.batches.samples import NOW, messages
 from tests.unit.segments.samples import PARTITION, anything, cut, positioned, sealed
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from lakelog.errors import LakelogError, ObjectNotFound, ObjectStoreUnavailable, SegmentDamaged, UnsupportedFormat
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import SegmentFile, verify
+from lakelog.segments.reader import SegmentFile, verify
 from tests.unit.segments.samples import cut, positioned, sealed
 
 BATCH = positioned(60, base=100)

@@ -19,7 +19,7 @@ from lakelog.model import lake
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic
-from lakelog.segments import parse_segment_path
+from lakelog.segments.layout import parse_segment_path
 from lakelog.storage.cold import ColdPlan, ColdPlanRequest, ColdStore, Placed, taken
 from lakelog.storage.store import Catalog, Head, HeadState
 

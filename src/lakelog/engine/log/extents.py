@@ -25,7 +25,7 @@ from lakelog.storage.store import HotBatch, PartitionStore, ReadResult
 
 if TYPE_CHECKING:
     from lakelog.objectstore import ObjectStore
-    from lakelog.segments import SegmentFile
+    from lakelog.segments.reader import SegmentFile
 
 OPEN_FILES = 32
 _AT_ONCE = 6
@@ -229,7 +229,7 @@ class _Opened:
         self._file = None
 
     def _opened(self) -> SegmentFile:
-        from lakelog.segments import opened
+        from lakelog.segments.reader import opened
 
         if self._file is None:
             self._file = opened(self._store, self._segment)
@@ -254,7 +254,7 @@ class _Opened:
 
     def _stretch(self, first: int, end: int) -> list[HotBatch]:
         from lakelog.batches import encode
-        from lakelog.segments import split_batches
+        from lakelog.segments.segment_batches import split_batches
 
         found = []
         for run in split_batches(next(self._opened().read(first, end))):

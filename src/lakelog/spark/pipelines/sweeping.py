@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakelog import failpoints
 from lakelog.model.lake import ORPHAN_AGE
 from lakelog.objectstore import StoredObject, open_store
-from lakelog.segments import parse_segment_path
+from lakelog.segments.layout import parse_segment_path
 from lakelog.spark.pipelines.runs import recorded
 from lakelog.spark.pipelines.tiering import no_store
 from lakelog.spark.session import client, connection_to

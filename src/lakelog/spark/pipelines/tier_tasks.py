@@ -20,7 +20,9 @@ from lakelog import failpoints
 from lakelog.errors import LakelogError, ObjectNotFound, SegmentDamaged
 from lakelog.model.lake import TierRange
 from lakelog.model.segment import Segment
-from lakelog.segments import SegmentWriter, segment_path, verify
+from lakelog.segments.layout import segment_path
+from lakelog.segments.reader import verify
+from lakelog.segments.writer import SegmentWriter
 from lakelog.spark.reading.range_reader import ReadTarget, store_of
 from lakelog.spark.session import client
 

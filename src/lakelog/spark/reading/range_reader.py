@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import opened
+from lakelog.segments.reader import opened
 from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
 from lakelog.spark.session import ConnectionSettings, client
 

@@ -21,8 +21,9 @@ from lakelog.model.message import Message, partition_id
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.objectstore import open_store
-from lakelog.segments import SegmentWriter, segment_path
 from lakelog.segments import writer as segment_writer
+from lakelog.segments.layout import segment_path
+from lakelog.segments.writer import SegmentWriter
 from lakelog.storage.memory import MemoryStore
 from lakelog.storage.store import Append, Appended, HotBatch, Payload, ReadResult
 from tests.unit.engine.support import packed

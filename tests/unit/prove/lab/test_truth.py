@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakelog.errors import SegmentDamaged
 from lakelog.objectstore import open_store
-from lakelog.segments import segment_path
+from lakelog.segments.layout import segment_path
 from prove.history.tables import text_id
 from prove.lab.truth import STRIDE, LabTruth, _orphans, _readable
 

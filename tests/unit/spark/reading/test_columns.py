@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.segments import SCHEMA
+from lakelog.segments.schema import SCHEMA
 from lakelog.spark.reading.batch_reader import arrow_schema, for_spark
 
 

@@ -14,7 +14,7 @@ from lakelog.errors import LakelogError, OffsetOutOfRange, SegmentDamaged, Unava
 from lakelog.model.lake import PartitionPlan, Plan, PlanOptions
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
-from lakelog.segments import SegmentWriter
+from lakelog.segments.writer import SegmentWriter
 from lakelog.spark.reading import range_reader as piece_reader
 from lakelog.spark.reading.planning import ReadRange
 from lakelog.spark.reading.range_reader import ReadTarget, read_piece
