@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lakelog.engine import Engine
-from lakelog.errors import Closed, InvalidRequest, LakelogError, OutcomeUnknown, Overloaded, Unavailable
+from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import MAX_OWNER_BYTES
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.times import to_time
@@ -19,6 +19,7 @@ from lakelog.server.calls import Call, Handler, Response
 from lakelog.server.group_routing import GroupRouting
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
+from lakelog.server.problems import raise_if_alike
 from lakelog.server.streams import Streams, Subscriber
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.operations.consuming import ANSWERS
@@ -33,8 +34,6 @@ _SINGLE: dict[str, tuple[msgspec.json.Decoder[Any], Verb]] = {
 """The operations with one answer: the decoder of the body, and the verb."""
 _ANSWERS = msgspec.json.Decoder(ANSWERS.rest)
 _KINDS = {"counted": Verb.NACK, "uncounted": Verb.RELEASE, "fatal": Verb.FAIL}
-_WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
-"""If all answers of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
 
 Shape = shapes.Ack | shapes.AckCumulative
 Result = Answered | LakelogError
@@ -124,20 +123,10 @@ def _said(shape: Shape, verb: Verb, partition: int) -> LeaseAnswer:
     said = LeaseAnswer(verb=verb, partition=partition, token=shape.token, offsets=offsets)
     if isinstance(shape, shapes.Nack):
         return replace(
-            said,
-            verb=_KINDS[shape.kind],
-            delay_ms=shape.delay_ms,
-            reason=shape.reason,
-            traceback=shape.traceback,
+            said, verb=_KINDS[shape.kind], delay_ms=shape.delay_ms, reason=shape.reason, traceback=shape.traceback
         )
     if isinstance(shape, shapes.Discard):
         return replace(said, reason=shape.reason)
     if isinstance(shape, shapes.Extend):
         return replace(said, lease_ms=shape.lease_ms, alone=shape.alone)
     return said
-
-
-def raise_if_alike(results: Sequence[Result]) -> None:
-    """Raise the error of the first answer if all answers failed because of the server or the database."""
-    if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
-        raise first

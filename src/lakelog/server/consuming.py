@@ -18,7 +18,7 @@ from lakelog.errors import InvalidRequest, LakelogError, Overloaded
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.ranges import to_ranges
 from lakelog.model.topic import Scope
-from lakelog.server.answering import Answering, raise_if_alike
+from lakelog.server.answering import Answering
 from lakelog.server.bodies import json_body
 from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
@@ -28,6 +28,7 @@ from lakelog.server.lease_forms import FORMS, message_count, nothing, stored_byt
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
+from lakelog.server.problems import raise_if_alike
 from lakelog.server.streams import Subscriber
 from lakelog.server.waiting import unless_ended
 from lakelog.wire.leases import MEDIA_TYPE

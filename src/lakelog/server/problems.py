@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from lakelog.errors import LakelogError, NotAuthenticated
+from lakelog.errors import Closed, LakelogError, NotAuthenticated, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.server.calls import Header, HttpError, Response
 from lakelog.wire.problems import MEDIA_TYPE, problem_of
 
 _TYPE: Header = (b"content-type", MEDIA_TYPE.encode())
 _CHALLENGE: Header = (b"www-authenticate", b"Bearer")
 _UNEXPECTED = "The server had an internal error. Its log has the details under the request id."
+_WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
 
 _HIDDEN = "The server cannot handle the call now. Its log has the reason."
 _SHOWN = {"retry_after", "unreachable"}
@@ -40,3 +43,12 @@ def error_response(error: Exception, request_id: bytes, *, is_known: bool = True
         headers += (_CHALLENGE,)
     problem["request_id"] = request_id.decode("ascii")
     return Response(status, msgspec.json.encode(problem), _TYPE, *headers)
+
+
+def raise_if_alike(results: Sequence[object]) -> None:
+    """Raise an error of the server or the database if all results of a call are that error.
+
+    The whole call then fails with it, as 503 with Retry-After.
+    """
+    if isinstance(first := results[0], _WHOLE) and all(type(each) is type(first) for each in results):
+        raise first

@@ -12,21 +12,13 @@ import msgspec
 from lakelog.batches import validate
 from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
 from lakelog.engine.log.columns import INLINE_BYTES
-from lakelog.errors import (
-    Closed,
-    InvalidBatch,
-    InvalidRequest,
-    LakelogError,
-    OutcomeUnknown,
-    Overloaded,
-    TooLarge,
-    Unavailable,
-)
+from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, TooLarge
 from lakelog.model.position import Receipt
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.server.calls import JSON_TYPE, Call, HttpError, Response
 from lakelog.server.messages import MAX_EPOCH, decode_publish
 from lakelog.server.metrics import Metrics
+from lakelog.server.problems import raise_if_alike
 from lakelog.server.query import integer, known_query
 from lakelog.storage.store import Payload
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, NO_PRODUCER, PublishFrame, read_publish
@@ -34,9 +26,6 @@ from lakelog.wire.problems import problem_of
 from lakelog.wire.shapes import FrameResult, FramesAnswer, PublishAnswer, PublishResult
 
 MAX_FRAMES = 10_000
-_WHOLE = (Unavailable, OutcomeUnknown, Overloaded, Closed)
-"""If all messages of a call fail with one of these errors, the whole call fails with it, as 503 with Retry-After."""
-
 _STAGE_QUERY = frozenset({"write_id", "attempt", "incarnation", "epoch"})
 _encode = msgspec.json.Encoder().encode
 
@@ -88,7 +77,7 @@ class Publishing:
         refused = _count(
             self._metrics, [(receipt, frame.payload.count) for receipt, frame in zip(receipts, frames, strict=True)]
         )
-        _raise_whole(receipts)
+        raise_if_alike(receipts)
         results = [_frame_result(frame, receipt) for frame, receipt in zip(frames, receipts, strict=True)]
         return Response(207 if refused else 200, _encode(FramesAnswer(results=results)), JSON_TYPE)
 
@@ -99,7 +88,7 @@ class Publishing:
             result = PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset)
             return Response(200, _encode(PublishAnswer(results=[result])), JSON_TYPE)
         refused = _count(self._metrics, [(receipt, 1) for receipt in receipts])
-        _raise_whole(receipts)
+        raise_if_alike(receipts)
         results = [_result(receipt) for receipt in receipts]
         return Response(207 if refused else 200, _encode(PublishAnswer(results=results)), JSON_TYPE)
 
@@ -179,12 +168,6 @@ def _count(metrics: Metrics, receipts: Sequence[tuple[Receipt | FrameReceipt | L
     metrics.duplicates += duplicates
     metrics.refused += refused
     return refused
-
-
-def _raise_whole(receipts: Sequence[object]) -> None:
-    first = receipts[0]
-    if isinstance(first, _WHOLE) and all(type(receipt) is type(first) for receipt in receipts):
-        raise first
 
 
 def _result(receipt: Receipt | LakelogError) -> PublishResult:
