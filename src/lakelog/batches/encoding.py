@@ -78,7 +78,9 @@ def encode(batch: pa.RecordBatch) -> bytes:
     schema = batch.schema
     mask = mask_of(tuple(schema.names))
     if not schema.equals(schema_of(mask)):
-        raise InvalidBatch(f"A batch has the columns of this format in their order, not {', '.join(schema.names)}.")
+        raise InvalidBatch(
+            f"A batch must have the columns of this format in their order, not {', '.join(schema.names)}."
+        )
     prefix = PREFIX.pack(FORMAT, mask)
     if batch.num_rows < COMPRESS_FROM:
         return b"".join((prefix, batch.serialize()))

@@ -74,7 +74,7 @@ def split(batch: pa.RecordBatch, partitions: Partitions, count: int) -> list[tup
 
 
 def _hashes(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """Return murmur2 of every key, with one pass per 4-byte word over all keys that have it."""
+    """Return murmur2 of every key. Each pass hashes one 4-byte word of all keys that are long enough."""
     _, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, np.int32, count=len(keys) + 1, offset=4 * keys.offset)
     starts, lengths = ends[:-1].astype(np.int64), np.diff(ends)

@@ -172,7 +172,7 @@ class Group:
         return topic in self.paused or "*" in self.paused
 
     def stated(self) -> dict[str, Any]:
-        """Return the fields of `GroupInfo`, for it and the values that extend it."""
+        """Return the fields of `GroupInfo`, which other values include too."""
         return {
             "name": self.name,
             "kind": self.kind,

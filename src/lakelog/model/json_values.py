@@ -16,7 +16,7 @@ _NULL = Raw(b"null")
 
 
 def stored_value(raw: bytes, content_type: str | None) -> tuple[bytes | None, str | None]:
-    """Return the bytes and the content type of a value that JSON shows."""
+    """Return the bytes and the content type of a value in a JSON body."""
     if raw[:1] == b'"':
         if is_json(content_type):
             return raw, content_type

@@ -109,8 +109,8 @@ class ConsumeRequest(NewGroupSettings, frozen=True, kw_only=True):
         member_id: The member of the group that consumes, if the owner is one.
         generation: The last generation that the member received.
         request_id: The id of the call, chosen by the caller. Without it, a call cannot be repeated.
-        isolates: Whether the owner runs a suspect alone, and says so with an extend (`alone`). Only then the loss of
-            the owner counts as a failure of the message.
+        isolates: True if the owner runs a suspect alone, and confirms it with an extend (`alone`). Only then does the
+            loss of the owner count as a failure of the message.
         answers: Answers for leases that the owner holds. They are decided first, in the commit that leases messages. A
             call with answers does not wait for messages.
     """

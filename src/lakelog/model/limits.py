@@ -20,7 +20,7 @@ MAX_FETCH_BYTES = 16 << 20
 MAX_OWNER_BYTES = 200
 """The longest id of an owner, a member or a request, in bytes of UTF-8."""
 MAX_JOINED_TOPICS = 100
-"""The topics that one member of a group reads at most."""
+"""The largest number of topics that one member of a group reads."""
 MAX_FIELD_LENGTH = 1024
 """The largest number of characters in the name of a key field."""
 MAX_DURATION_MS = 100 * 365 * 86_400_000

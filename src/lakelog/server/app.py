@@ -53,7 +53,7 @@ SEND_SECONDS = 60.0
 """Timeout for a caller that does not read its response, which is kept in memory."""
 SAMPLE_SECONDS = 1.0
 MONITORING = frozenset({"healthz", "readyz", "metrics"})
-"""Calls that are handled although the server has no room for others: a busy server is not a dead one."""
+"""Calls that are handled even at capacity, because a busy server must not look dead."""
 TRACED = frozenset({"publish", "fetch", "consume", "answers"})
 
 _CLOSE: Header = (b"connection", b"close")

@@ -215,8 +215,8 @@ def _entry(scope: Scope, token: Token, token_hash: bytes) -> _Entry:
 def refusal_of_origin(headers: Mapping[bytes, bytes]) -> str:
     """Return why a server without authentication refuses a call that a website makes through a user's browser.
 
-    The `Host` must be this machine, because a website can point its own name at it. An `Origin` must be on this
-    machine too: a browser sends some calls of any website without asking. Empty: the call is accepted.
+    The `Host` must be this machine, because a website can point its own name at it. An `Origin` must be on this machine
+    too: a browser sends some calls of any website without asking. An empty text means that the call is accepted.
     """
     host, origin = headers.get(b"host"), headers.get(b"origin")
     if host is not None and not _is_loopback(host):

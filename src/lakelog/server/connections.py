@@ -1,4 +1,4 @@
-"""The connections of a process: how many there are, in all and per address. A connection above a limit is refused."""
+"""Counts the connections of a process, in total and per address. A connection above a limit is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import resource
 from lakelog.reporting import FailureLog
 
 OTHER_FILES = 256
-"""File descriptors that are kept for databases, files and other servers."""
+"""The number of file descriptors that are reserved for databases, files and other servers."""
 
 _log = logging.getLogger(__name__)
 

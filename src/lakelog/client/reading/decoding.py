@@ -205,7 +205,7 @@ SCHEMA = pa.schema([*list(FETCH)[:_POSITIONS], pa.field("epoch", pa.int32()), *l
 
 
 def batches_of(fetched: FetchedBatches, end: int) -> Iterator[pa.RecordBatch]:
-    """Return the messages from the start of the fetch up to, not including, its end or `end`."""
+    """Return the messages from the start of the fetch to its end, but none at or above `end`."""
     for stored, batch, first in clipped(fetched, end):
         placed = with_positions(batch, fetched.partition, first, stored.appended_at)
         epoch = from_numbers(np.full(batch.num_rows, stored.epoch, np.int32), pa.int32())

@@ -1,4 +1,4 @@
-"""The assignors by name. Range and round-robin ignore the current assignment; sticky has a module of its own."""
+"""The assignors by name. Range and round-robin ignore the current assignment; sticky has its own module."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def _check_repeated(closed: ClosedLease, ranges: Ranges, same: Sequence[Delivery
 
 
 def _check_through(closed: ClosedLease, end: int, outcome: DeliveryOutcome) -> None:
-    """Refuse an answer about everything below `end`, unless the lease ended by such answers and did not expire."""
+    """Refuse an answer about all messages below `end`, unless such answers closed the lease before it expired."""
     answered, lost = closed.done.get(outcome, [end]), closed.done.get(DeliveryOutcome.EXPIRED, [end])
     if answered[0] >= end or lost[0] < end:
         raise LeaseLost()

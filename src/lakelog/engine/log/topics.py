@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A topic, the heads of its partitions in order, and the database's time of the cell of the first partition."""
+    """A topic, the heads of its partitions in order, and the time of the first partition's database."""
 
     topic: Topic
     heads: Sequence[Head]
