@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from lakelog.model.lease import Answered, Verb
+import asyncio
+
+import pytest
+
+from lakelog.engine.log.fetch import FetchLimits
+from lakelog.errors import OffsetOutOfRange
+from lakelog.model.lease import Answered, ConsumeRequest, Verb
+from lakelog.model.position import AtOffset
 from tests.unit.engine.test_cell_caches import Standby, values, world
 
 
@@ -58,3 +65,38 @@ async def test_S9_a_decision_about_a_lost_row_is_never_written_although_its_vers
         (lease,) = await its.consume(its.other, "bob", count=2)
         assert await its.say(its.engine, lost, Verb.ACK) != Answered()
         assert await its.say(its.other, lease, Verb.ACK, "bob") == Answered()
+
+
+async def test_a_group_beyond_the_new_end_is_refused_until_it_is_moved() -> None:
+    """The catalog remembers its start in messages that the cell lost. New messages must not be skipped silently."""
+    async with world() as its:
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-1", b"lost-2", b"lost-3")
+        late = ConsumeRequest(topic="orders", group="late", owner="ann", max_messages=10, start_from="latest")
+        assert (await its.engine.leases.consume(its.scope, late)).leases == []
+        standby.promote()
+        its.store.promoted()
+        for values_ in ((), (b"new-1", b"new-2", b"new-3", b"new-4", b"new-5")):
+            await its.publish(its.other, *values_)
+            with pytest.raises(OffsetOutOfRange, match="offset 4 of topic 'orders', partition 0, and a failover lost"):
+                await its.engine.leases.consume(its.scope, late)
+        group = await its.engine.group_directory.resolve(its.scope, "late", create=False)
+        await its.engine.groups.seek(its.scope, group.name, "orders", AtOffset(offset=1))
+        found = (await its.engine.leases.consume(its.scope, late)).leases
+        assert values(list(found)) == [(number, b"new-%d" % number) for number in range(1, 6)]
+
+
+async def test_a_reader_beyond_the_new_end_is_refused() -> None:
+    async with world() as its:
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-1", b"lost-2", b"lost-3")
+        waiting = asyncio.create_task(
+            its.engine.fetcher.fetch(its.scope, "orders", 0, AtOffset(offset=4), FetchLimits(wait_seconds=20))
+        )
+        await asyncio.sleep(0)
+        standby.promote()
+        its.store.promoted()
+        with pytest.raises(OffsetOutOfRange):
+            await waiting
+        with pytest.raises(OffsetOutOfRange):
+            await its.engine.fetcher.fetch(its.scope, "orders", 0, AtOffset(offset=3))

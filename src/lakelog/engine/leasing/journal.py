@@ -73,6 +73,8 @@ class Journal:
     """When to decide again after a conflict."""
     stop: PartitionStop | None = None
     """The last error that concerns only this group and partition, until messages are delivered again."""
+    beyond_end: int | None = None
+    """The frontier that was found beyond the end of the log. The group stays there until it is moved."""
     pending: deque[PendingOperation] = field(default_factory=deque)
     drops: int = 0
     """The number of drops of this journal. Rows that were requested before a drop are ignored."""
@@ -131,7 +133,7 @@ class Journal:
 
     def drop(self) -> None:
         """Forget the state of the journal, and that delivery was stopped."""
-        self.state = self.stop = None
+        self.state = self.stop = self.beyond_end = None
         self.version = self.nonce = self.since_snapshot = 0
         self.drops += 1
         self.notify()

@@ -11,9 +11,10 @@ from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal, PendingOperation, replay_rows
 from lakelog.engine.leasing.partition_stop import as_error
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, OffsetOutOfRange
 from lakelog.model.filter import Filter, parse
 from lakelog.model.group import GroupKind
+from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalRead, JournalRequest
 from lakelog.storage.store import PartitionStore
 
@@ -76,6 +77,8 @@ class Loader:
             return not pending.reads
         if not _wants_messages(pending.operation):
             return False
+        if self._may_be_beyond(journal, journal.frontier):
+            return True
         wanted = _filter_of(journal)
         if wanted is not None and not self._batch_cache.is_evaluated(
             journal.pid, journal.frontier, journal.group.name, wanted
@@ -90,6 +93,7 @@ class Loader:
         # Some operations may be older than the last added partitions.
         topic = max((journal.topic for journal in frontiers), key=lambda each: each.partitions)
         offsets = {journal.partition: frontier for journal, frontier in frontiers.items()}
+        doubtful = [journal for journal, frontier in frontiers.items() if self._may_be_beyond(journal, frontier)]
         try:
             if next(iter(frontiers)).group.kind is GroupKind.CURSOR:
                 await self._batch_cache.look(topic, list(offsets))
@@ -100,6 +104,8 @@ class Loader:
             failed |= await self._batch_cache.fill(
                 topic, {n: start for n, start in starts.items() if start > offsets[n]}
             )
+            if doubtful:
+                failed |= await self._beyond(topic, {journal: frontiers[journal] for journal in doubtful})
         except Exception as error:
             failed = dict.fromkeys(offsets, as_error(error))
         return {
@@ -107,6 +113,36 @@ class Loader:
             for journal in frontiers
             if journal.partition in failed
         }
+
+    def _may_be_beyond(self, journal: Journal, frontier: int) -> bool:
+        """Return whether the group may be beyond the end of the log, which only a failover can cause.
+
+        The catalog or another cell may remember a position in messages that this cell lost.
+        """
+        if self._cells[journal.cell].timeline <= 1:
+            return False
+        return journal.beyond_end == frontier or frontier > self._batch_cache.row(journal.pid).high_watermark
+
+    async def _beyond(self, topic: Topic, frontiers: Mapping[Journal, int]) -> dict[int, LakelogError]:
+        """Return an error by partition for groups beyond the end, also after the log has grown past their positions."""
+        await self._batch_cache.look(topic, [journal.partition for journal in frontiers])
+        failed: dict[int, LakelogError] = {}
+        for journal, frontier in frontiers.items():
+            end = self._batch_cache.row(journal.pid).high_watermark
+            if frontier > end:
+                journal.beyond_end = frontier
+            if journal.beyond_end == frontier:
+                failed[journal.partition] = OffsetOutOfRange(
+                    f"Group '{journal.group.name}' is at offset {frontier} of topic '{topic.name}', partition "
+                    f"{journal.partition}, and a failover lost messages before it. Move the group with `lakelog groups "
+                    f"seek {journal.group.name}`.",
+                    group=journal.group.name,
+                    topic=topic.name,
+                    partition=journal.partition,
+                    offset=frontier,
+                    high_watermark=end,
+                )
+        return failed
 
     async def evaluate(self, journals: Iterable[Journal]) -> Errors:
         """Evaluate expensive filters for the messages that were read, in slices. Return the errors."""
