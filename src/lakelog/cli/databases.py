@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-START_SECONDS = 15.0
+START_SECONDS = 60.0
 """How long a starting server waits for PostgreSQL, which may be starting at the same time."""
 
 DatabaseOption = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, patiently
 from lakelog.cli.units import parse_size
-from lakelog.errors import ConfigurationError
+from lakelog.errors import ConfigurationError, Unavailable
 
 if TYPE_CHECKING:
     from lakelog.engine import Engine
@@ -79,16 +79,26 @@ def check(settings: ServerSettings) -> None:
     """Fail on settings that would stop every worker, and warn about dangerous settings, before any worker starts."""
     import asyncio
 
+    from lakelog.engine import Engine
     from lakelog.objectstore import check_shared
     from lakelog.server import check_durability, check_exposure, log_no_authentication, log_not_durable
+    from lakelog.storage.postgres import open_stores
 
     if settings.object_store:
         check_shared(settings.object_store)
     check_exposure(settings.host, settings.authenticate)
 
     async def look() -> list[str]:
-        async with open_engine(settings) as engine:
+        try:
+            catalog, cells = await open_stores(_url(settings), settings.cells)
+        except Unavailable:
+            # The server starts unready, waits for PostgreSQL, and checks then.
+            return []
+        engine = Engine(catalog, cells)
+        try:
             return await check_durability(engine, settings.allow_not_durable)
+        finally:
+            await engine.close()
 
     weak = asyncio.run(look())
     if weak and settings.workers > 1:
@@ -105,9 +115,7 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     from lakelog.maintenance import Maintenance
     from lakelog.storage.postgres import open_stores
 
-    url = settings.database_url
-    assert url is not None
-    catalog, cells = await patiently(lambda: open_stores(url, settings.cells))
+    catalog, cells = await patiently(lambda: open_stores(_url(settings), settings.cells), limit=settings.start_seconds)
     chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store, logs_groups=True)
     engine = Engine(catalog, cells, chosen)
     maintenance = Maintenance(engine)
@@ -118,3 +126,8 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     finally:
         await maintenance.stop()
         await engine.close()
+
+
+def _url(settings: ServerSettings) -> str:
+    assert settings.database_url is not None
+    return settings.database_url

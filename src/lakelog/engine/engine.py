@@ -10,6 +10,7 @@ from functools import partial
 
 from lakelog.engine.budget import Budget
 from lakelog.engine.cell_caches import CellCaches
+from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
@@ -57,7 +58,7 @@ class Engine:
     ) -> None:
         self.settings = settings or EngineSettings()
         self.catalog = catalog
-        self.cells = cells
+        self.cells = cells = Cells(cells)
         self.budget = Budget(self.settings.memory_bytes)
         self.extents = Extents(cells, self.settings.object_store)
         self._changes = changes = Changes(cells)

@@ -30,7 +30,9 @@ class RetentionEnforcer(Agent):
 
     async def _enforce(self, topic: Topic) -> None:
         for cell, pids in topic.pids_by_cell().items():
-            await self.attempt(self._enforce_in(self._engine.cells[cell], topic, pids))
+            # A cell that is not configured here yet is left to the servers that have it.
+            if cell in self._engine.cells:
+                await self.attempt(self._enforce_in(self._engine.cells[cell], topic, pids))
 
     async def _enforce_in(self, store: PartitionStore, topic: Topic, pids: list[int]) -> None:
         starts = []

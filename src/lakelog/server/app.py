@@ -77,10 +77,10 @@ def create_app(
     if settings.authenticate == (everyone is not None):
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
     drain = drain or Drain()
-    metrics = Metrics()
+    source = health or HealthSource(engine, drain)
+    metrics = Metrics(lambda: source.cells_unreachable)
     routing = GroupRouting(engine.catalog.groups, address, drain, metrics) if address else None
-    health = health or HealthSource(engine, drain)
-    handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": health.healthz, "readyz": health.readyz}
+    handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": source.healthz, "readyz": source.readyz}
     app = App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)
     app.connections = Connections(settings.max_connections, settings.max_connections_per_address)
     return app

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -29,6 +30,7 @@ METRICS: dict[str, str] = {
     "lakelog_consume_seconds": "Time to answer a consume call that did not have to wait for messages.",
     "lakelog_forwarded_calls_total": "Calls forwarded to the home of their group, by outcome.",
     "lakelog_http_requests_total": "Calls answered, by route and status.",
+    "lakelog_cells_unreachable": "Cells that did not respond at the last readiness check.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
     "lakelog_memory_limit_bytes": "Memory limit above which calls are answered with 429.",
@@ -46,7 +48,9 @@ class Metrics:
     A counter of prometheus-client costs as much as reading the body.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count_unreachable: Callable[[], int] = lambda: 0) -> None:
+        """Create the metrics. `count_unreachable` returns the number of cells that do not respond."""
+        self._count_unreachable = count_unreachable
         registry = self._registry = CollectorRegistry()
 
         def counter(name: str, *labels: str) -> Counter:
@@ -80,6 +84,12 @@ class Metrics:
             (counter("lakelog_answers_total", "verb", "outcome"), self.answers),
             (counter("lakelog_forwarded_calls_total", "outcome"), self.forwarded),
         )
+        self._cells_unreachable = Gauge(
+            "lakelog_cells_unreachable",
+            METRICS["lakelog_cells_unreachable"],
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
         self._in_flight = gauge("lakelog_http_in_flight")
         self._memory_used = gauge("lakelog_memory_used_bytes")
         self._memory_limit = gauge("lakelog_memory_limit_bytes")
@@ -96,6 +106,7 @@ class Metrics:
             for labels, count in counts.items():
                 labelled.labels(*labels).inc(count)
             counts.clear()
+        self._cells_unreachable.set(self._count_unreachable())
         self._in_flight.set(in_flight)
         self._memory_used.set(memory_used)
         self._memory_limit.set(memory_limit)

@@ -37,6 +37,7 @@ from lakelog.server.protocol import Protocol
 from lakelog.server.settings import ServerSettings
 from lakelog.server.starting import log_not_durable, log_start
 from lakelog.server.supervisor import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, supervise
+from lakelog.server.unready import unready
 
 OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
 """Opens stores and starts the engine and its maintenance; closes everything at the end.
@@ -78,9 +79,10 @@ async def serve(
     """
     check_exposure(settings.host, settings.authenticate)
     stack = AsyncExitStack()
-    engine = await stack.enter_async_context(open_engine(settings))
+    sockets = [listener or listen(settings)[0]]
+    async with unready(sockets[0]):
+        engine = await stack.enter_async_context(open_engine(settings))
     try:
-        sockets = [listener or listen(settings)[0]]
         address = None
         if settings.forward:
             # Workers share the port, but each has its own port for other servers.

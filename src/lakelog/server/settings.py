@@ -47,6 +47,9 @@ class ServerSettings(BaseSettings):
         description="The object store for cold segments: `file:///folder` or `s3://bucket/prefix`; the same for "
         "all servers.",
     )
+    start_seconds: float = Field(
+        default=60.0, ge=0.0, le=3600.0, description="How long a starting server waits for PostgreSQL, unready."
+    )
     drain_seconds: float = Field(
         default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."
     )

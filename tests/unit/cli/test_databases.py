@@ -43,7 +43,7 @@ async def test_a_start_is_patient_for_its_time_and_says_so_once(caplog: pytest.L
         return "open"
 
     assert await patiently(attempt, pause=0) == "open"
-    assert caplog.messages == ["Not yet. Retrying for 15 s.", "PostgreSQL is available after 0.0 s."]
+    assert caplog.messages == ["Not yet. Retrying for 60 s.", "PostgreSQL is available after 0.0 s."]
 
 
 async def test_a_start_gives_up_in_the_end() -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lakelog.engine.log.fetch import FetchLimits
 from lakelog.errors import OffsetOutOfRange
+from lakelog.model.fetch import FetchLimits
 from lakelog.model.lease import Answered, ConsumeRequest, Verb
 from lakelog.model.position import AtOffset
 from tests.unit.engine.test_cell_caches import Standby, values, world

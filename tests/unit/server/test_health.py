@@ -151,3 +151,19 @@ async def test_a_weak_database_is_refused_unless_allowed() -> None:
         with pytest.raises(NotDurable, match=r"fsync=off.*--allow-not-durable"):
             await check_durability(made.engine, False)
         assert await check_durability(made.engine, True) == ["cell 0: fsync=off", "cell 0: full_page_writes=off"]
+
+
+async def test_ready_and_degraded_while_one_of_two_cells_is_out_of_reach(caplog: pytest.LogCaptureFixture) -> None:
+    store = _Store()
+    async with world() as made:
+        made.engine.cells[1] = store
+        store.answer = "error"
+        reply = await made.call("GET", "/readyz")
+        metrics = await made.call("GET", "/metrics")
+        store.answer = "at once"
+        again = await made.call("GET", "/readyz")
+    assert (reply.status, reply.json["status"]) == (200, "degraded")
+    assert reply.json["warnings"] == ["No connection to cell 1."]
+    assert b"lakelog_cells_unreachable 1.0" in metrics.body
+    assert (again.json["status"], again.json["warnings"]) == ("ready", [])
+    assert [vars(each)["event"] for each in caplog.records] == ["cell_unreachable", "cell_reachable"]

@@ -23,6 +23,7 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "MAX_CONNECTIONS": "500",
         "MAX_CONNECTIONS_PER_ADDRESS": "100",
         "MEMORY_BYTES": str(64 << 20),
+        "START_SECONDS": "5",
         "DRAIN_SECONDS": "5",
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": "console",

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.groups.positions import located_at
 from lakelog.engine.groups.settings_check import agree, exact
@@ -184,6 +185,8 @@ class GroupDirectory:
             cells = sorted(self._extents.cells)
             home = cells[zlib.crc32(name.encode()) % len(cells)]
             group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)
+        if isinstance(self._extents.cells, Cells):
+            self._extents.cells.check_group(group)
         return self._remember(group)
 
     async def find(self, scope: Scope, name: str) -> Group:

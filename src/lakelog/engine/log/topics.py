@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from lakelog.engine.cells import Cells
 from lakelog.errors import Conflict, InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
 from lakelog.model.message import partition_of_id
 from lakelog.model.names import check_name
@@ -87,6 +88,8 @@ class Topics:
             raise TopicNotFound(
                 f"Topic '{name}' does not exist. Create it with `lakelog topics create {name}`.", topic=name
             )
+        if isinstance(self._cells, Cells):
+            self._cells.check_topic(topic)
         self._remember(topic)
         return topic
 

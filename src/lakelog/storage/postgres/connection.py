@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import LiteralString
 from weakref import WeakValueDictionary
@@ -110,6 +110,8 @@ class Database:
         self._followers: list[Follower] = [self.timeline.follow(self._leave_lower)]
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._check: Callable[[], Awaitable[None]] | None = None
+        self._checking = asyncio.Lock()
 
     @classmethod
     async def open(cls, url: str, *, size: int = POOL_SIZE) -> Database:
@@ -121,6 +123,31 @@ class Database:
             raise
         database._is_open = True
         return database
+
+    @classmethod
+    def open_later(cls, url: str, error: Unavailable, check: Callable[[], Awaitable[None]]) -> Database:
+        """Return a database that could not be reached. Calls fail with `Unavailable` until `check` has succeeded once.
+
+        Args:
+            url: The URL.
+            error: Why it could not be reached.
+            check: Raises an error if it still cannot be reached, or is not the expected database.
+        """
+        database = cls(url, POOL_SIZE)
+        database._is_open = True
+        database._check = check
+        database._outages.not_connected(error)
+        return database
+
+    async def _check_once(self) -> None:
+        async with self._checking:
+            if self._check is None:
+                return
+            try:
+                await self._check()
+            except ConfigurationError as error:
+                raise Unavailable(error.detail, unreachable="database", database=str(self._address)) from error
+            self._check = None
 
     @property
     def address(self) -> DatabaseAddress:
@@ -277,6 +304,8 @@ class Database:
 
         This replaces asyncpg's pool, which gives one connection to two callers if it breaks while it is returned.
         """
+        if self._check is not None:
+            await self._check_once()
         try:
             async with asyncio.timeout(ACQUIRE_SECONDS):
                 await self._room.acquire()
@@ -324,6 +353,8 @@ class Database:
 
     async def connect(self) -> Session:
         """Open a separate connection for listening. The caller closes it."""
+        if self._check is not None:
+            await self._check_once()
         return await self._connect()
 
     async def compare_hosts(self) -> None:

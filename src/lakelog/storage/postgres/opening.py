@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
-from lakelog.errors import ConfigurationError
+from lakelog.errors import ConfigurationError, Unavailable
 from lakelog.storage.postgres.catalog import PostgresCatalog
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.partitions import LOCKED_PARTITIONS, PostgresStore
@@ -42,7 +43,10 @@ async def open_store(url: str) -> PartitionStore:
 
 
 async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[int, PartitionStore]:
-    """Open all cells, by number. The default cell shares the database of the catalog."""
+    """Open all cells, by number. The default cell shares the database of the catalog.
+
+    Another cell that cannot be reached is opened when it is first used. Until then its calls raise `Unavailable`.
+    """
     others = others or {}
     databases: list[Database] = []
     try:
@@ -56,15 +60,34 @@ async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[
                 "Configure all cells, and run `lakelog migrate` after adding one."
             )
         for name, cell_url in others.items():
-            database = await _opened(cell_url, databases)
-            if await _identity(database) != (installation, numbers[name]):
-                raise ConfigurationError(f"The database of cell '{name}' belongs to another cell. Check its URL.")
-            stores[numbers[name]] = PostgresStore(database)
+            open_cell = partial(_open_cell, name, cell_url, (installation, numbers[name]))
+            try:
+                databases.append(await open_cell())
+            except Unavailable as error:
+                databases.append(Database.open_later(cell_url, error, partial(_check, open_cell)))
+            stores[numbers[name]] = PostgresStore(databases[-1])
         return stores
     except BaseException:
         for database in databases:
             await database.close()
         raise
+
+
+async def _open_cell(name: str, url: str, identity: tuple[object, int]) -> Database:
+    opened: list[Database] = []
+    try:
+        database = await _opened(url, opened)
+        if await _identity(database) != identity:
+            raise ConfigurationError(f"The database of cell '{name}' belongs to another cell. Check its URL.")
+    except BaseException:
+        for each in opened:
+            await each.close()
+        raise
+    return database
+
+
+async def _check(open_cell: Callable[[], Awaitable[Database]]) -> None:
+    await (await open_cell()).close()
 
 
 async def _opened(url: str, opened: list[Database]) -> Database:
