@@ -193,7 +193,7 @@ def test_the_rate_is_limited_and_every_micro_batch_is_full(lake: Lake) -> None:
     ("options", "said"),
     [
         ({"grup": "x"}, "Unknown option `grup` for spark.read and spark.readStream. Did you mean `group`?"),
-        ({"start": "yesterday"}, "`start` is earliest or latest, not 'yesterday'."),
+        ({"start": "yesterday"}, "`start` must be earliest or latest, not 'yesterday'."),
         ({"topic": "nowhere"}, "lakelog topics create nowhere"),
     ],
 )
