@@ -37,7 +37,7 @@ class FrontierMoved(Event, frozen=True, tag=2):
 
     frontier: int
     skipped: list[list[int]]
-    """(key, offset, offset, …) lists."""
+    """The skipped messages as (key, offset, offset, …) lists."""
     filtered: int
     expired: int
     expires: list[int]
