@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakelog.engine.fairness import Shares
 from lakelog.errors import Overloaded
 
 
@@ -14,24 +15,27 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self._shares = Shares()
 
-    def has(self, size: int) -> bool:
-        """Return whether that much memory is available now."""
-        return self.used + size <= self.limit
+    def has(self, size: int, environment: int = 0) -> bool:
+        """Return whether that much memory is available to the environment now."""
+        return self._shares.may_take(environment, size, self.limit - self.used, self.limit)
 
-    def take(self, size: int) -> None:
+    def take(self, size: int, environment: int = 0) -> None:
         """Take memory, or raise `Overloaded` if it is not available. Every `take` needs a `give`."""
-        if not self.has(size):
+        if not self.has(size, environment):
             raise Overloaded("The server's memory budget is used up; try again shortly.", retry_after=1)
         self.used += size
+        self._shares.take(environment, size)
 
-    def give(self, size: int) -> None:
+    def give(self, size: int, environment: int = 0) -> None:
         self.used -= size
+        self._shares.give(environment, size)
 
     @contextmanager
-    def held(self, size: int) -> Iterator[None]:
-        self.take(size)
+    def held(self, size: int, environment: int = 0) -> Iterator[None]:
+        self.take(size, environment)
         try:
             yield
         finally:
-            self.give(size)
+            self.give(size, environment)

@@ -126,14 +126,14 @@ class App:
         call = Call(asgi, receive, self._budget)
         traffic = self.traffic
         call.request_id = traffic.ids.take(call.headers.get(b"x-request-id"))
-        operation, has_room = "none", traffic.has_room()
+        operation = "none"
         traffic.in_flight += 1
         try:
             try:
                 row, call.parameters = self._router.find(asgi["method"], asgi["path"])
                 operation = row.name
-                if not has_room and operation not in MONITORING:
-                    raise Overloaded("The server is handling too many calls. Retry shortly.", retry_after=1)
+                if traffic.is_flooded and operation not in MONITORING:
+                    raise _too_many_calls()
                 answer = await self._answer(row, call)
             except Disconnected:
                 self._metrics.answered(operation, _GONE)
@@ -145,6 +145,8 @@ class App:
         finally:
             traffic.in_flight -= 1
             call.close()
+            if call.environment_id is not None:
+                traffic.shares.give(call.environment_id, 1)
 
     async def _traced(self, operation: Row, call: Call) -> Response:
         if operation.name not in TRACED:
@@ -167,6 +169,7 @@ class App:
             grant = await self._authenticator.grant(call.headers.get(b"authorization"))
             call.scope = grant.scope
             call.watch = partial(self._authenticator.watch, grant)
+            self._begin(call, grant.scope.environment_id)
         try:
             authorise(rights, grant)
         except NotAllowed:
@@ -177,6 +180,14 @@ class App:
         if operation.audit is not None and grant is not None and not call.passed_on:
             record_change(operation, call, grant, answer.status)
         return answer
+
+    def _begin(self, call: Call, environment: int) -> None:
+        """Count a call of the environment, or refuse it if there is no room for it."""
+        traffic = self.traffic
+        if not traffic.has_room(environment, traffic.in_flight - 1):
+            raise _too_many_calls()
+        traffic.shares.take(environment, 1)
+        call.environment_id = environment
 
     async def _send(self, answer: Response, call: Call, send: Send) -> None:
         body = answer.body
@@ -252,6 +263,10 @@ class App:
         while True:
             self._sample()
             await asyncio.sleep(SAMPLE_SECONDS)
+
+
+def _too_many_calls() -> Overloaded:
+    return Overloaded("The server is handling too many calls. Retry shortly.", retry_after=1)
 
 
 def _leaves_much_unread(call: Call) -> bool:

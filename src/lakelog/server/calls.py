@@ -72,6 +72,7 @@ class Call:
         "body_read",
         "changes",
         "ended",
+        "environment_id",
         "headers",
         "held",
         "parameters",
@@ -98,6 +99,8 @@ class Call:
         self.body_read = False
         self.passed_on = False
         """True if another server handled the call and wrote the audit log."""
+        self.environment_id: int | None = None
+        """The environment that the call counts for; None before the caller is known."""
         self.ended: asyncio.Future[None] | None = None
         """A future that is done when the caller's token is revoked or has expired; only for calls that wait."""
         self.watch: Callable[[], asyncio.Future[None]] | None = None
@@ -105,7 +108,7 @@ class Call:
 
     def hold(self, size: int) -> None:
         """Take memory from the budget until the call ends; raise `Overloaded` if there is not enough."""
-        self._budget.take(size)
+        self._budget.take(size, self.environment_id or 0)
         self.held += size
 
     def note(self, **changes: str) -> None:
@@ -121,7 +124,7 @@ class Call:
     def release(self) -> None:
         """Give the memory back."""
         if self.held:
-            self._budget.give(self.held)
+            self._budget.give(self.held, self.environment_id or 0)
             self.held = 0
 
     def close(self) -> None:

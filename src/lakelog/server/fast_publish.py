@@ -132,7 +132,10 @@ class FastPublish:
             return None
         if not self._authenticator.accepts_origin(headers):
             return None
-        if self._drain.begun or not traffic.has_room() or not self._budget.has(size):
+        environment = grant.scope.environment_id
+        if self._drain.begun or not traffic.has_room(environment, traffic.in_flight):
+            return None
+        if not self._budget.has(size, environment):
             return None
         try:
             decoded = decode_publish(body)
@@ -144,8 +147,9 @@ class FastPublish:
         submitted = self._publisher.submit_one(grant.scope, topic, messages[0], numbered, epoch)
         if submitted is None:
             return None
-        self._budget.take(size)
+        self._budget.take(size, environment)
         traffic.in_flight += 1
+        traffic.shares.take(environment, 1)
         request = FastRequest(connection, grant.scope, decoded, submitted, size)
         request.request_id = traffic.ids.take(headers.get(b"x-request-id"))
         request.started = started
@@ -189,5 +193,7 @@ class FastPublish:
             request.connection.send_answer(request, answer)
             self._traffic.answered("publish", answer.status, request.started)
         finally:
+            environment = request.scope.environment_id
             self._traffic.in_flight -= 1
-            self._budget.give(request.size)
+            self._traffic.shares.give(environment, 1)
+            self._budget.give(request.size, environment)

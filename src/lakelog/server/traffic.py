@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from lakelog.engine.fairness import Shares
 from lakelog.errors import LakelogError, first_line
 from lakelog.reporting import FailureLog, log_event
 from lakelog.server.calls import Response
@@ -25,6 +26,8 @@ class Traffic:
         self.metrics = metrics
         self.ids = RequestIds()
         self.in_flight = 0
+        self.shares = Shares()
+        """The calls of each environment."""
         self._failures = FailureLog("Calls", "calls", _log)
         self._timed = {
             "publish": metrics.publish_seconds,
@@ -32,9 +35,14 @@ class Traffic:
             "consume": metrics.consume_seconds,
         }
 
-    def has_room(self) -> bool:
-        """Return whether one more call can be accepted."""
-        return self.in_flight < MAX_IN_FLIGHT
+    def has_room(self, environment: int, others: int) -> bool:
+        """Return whether one more call of the environment can be accepted, beside `others` that are in flight."""
+        return self.shares.may_take(environment, 1, MAX_IN_FLIGHT - others, MAX_IN_FLIGHT)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Return whether there are too many calls even to find out whose call this is."""
+        return self.in_flight > MAX_IN_FLIGHT + MAX_IN_FLIGHT // 8
 
     def answered(self, operation: str, status: int, started: float | None) -> None:
         """Count a finished call. `started` is None for a call that waited for messages."""

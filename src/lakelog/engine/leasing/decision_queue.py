@@ -17,6 +17,7 @@ from itertools import islice
 from lakelog.coordinator.leasing import operations
 from lakelog.engine.clock import Clock
 from lakelog.engine.coalescing import CoalescingPump
+from lakelog.engine.fairness import FairQueue
 from lakelog.engine.leasing.cell_health import CellHealth
 from lakelog.engine.leasing.dead_letter_builder import DeadLetterBuilder
 from lakelog.engine.leasing.decider import Decider
@@ -51,7 +52,7 @@ class DecisionQueue:
         self._cell = cell
         self._clock = clock
         self._pipeline = pipeline
-        self._ready: dict[Journal, None] = {}
+        self._ready: FairQueue[Journal] = FairQueue()
         self._unloaded: dict[Journal, None] = {}
         self._with_dead_letters: list[PendingCommit] = []
         """Decided commits whose dead letters were read. They join the next commit."""
@@ -72,7 +73,7 @@ class DecisionQueue:
         done: asyncio.Future[operations.Reply] = asyncio.get_running_loop().create_future()
         journal.pending.append(PendingOperation(operation, done))
         if not journal.busy:
-            self._ready[journal] = None
+            self._ready.add(journal.group.scope.environment_id, journal)
             self._commits.wake()
         return done
 
@@ -116,7 +117,7 @@ class DecisionQueue:
 
     def _wake(self, journal: Journal) -> None:
         if journal.pending and not journal.busy:
-            self._ready[journal] = None
+            self._ready.add(journal.group.scope.environment_id, journal)
             self._commits.wake()
 
     def _free(self, journal: Journal) -> None:
@@ -141,8 +142,7 @@ class DecisionQueue:
         )
         unread: dict[tuple[int, int], dict[Journal, int]] = {}
         while self._ready and len(commits) < MAX_JOURNALS_PER_COMMIT:
-            journal = next(iter(self._ready))
-            del self._ready[journal]
+            journal = self._ready.pop()
             if journal.busy:
                 # It is ready again when it is free.
                 continue

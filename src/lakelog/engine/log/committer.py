@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from lakelog import failpoints
 from lakelog.batches import encode_messages
 from lakelog.engine.clock import Clock
 from lakelog.engine.coalescing import CoalescingPump
+from lakelog.engine.fairness import FairQueue
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
@@ -50,7 +51,19 @@ _NONE: Mapping[int, Any] = MappingProxyType({})
 class PendingAppend:
     """One caller's share of a commit for one partition: messages to encode, or a payload."""
 
-    __slots__ = ("count", "done", "duplicates", "epoch", "key_hashes", "messages", "payload", "pid", "producer", "size")
+    __slots__ = (
+        "count",
+        "done",
+        "duplicates",
+        "environment",
+        "epoch",
+        "key_hashes",
+        "messages",
+        "payload",
+        "pid",
+        "producer",
+        "size",
+    )
 
     def __init__(
         self,
@@ -62,8 +75,13 @@ class PendingAppend:
         payload: Payload | None = None,
         producer: tuple[bytes, int] | None = None,
         key_hashes: Mapping[int, bytes] = _NONE,
+        environment: int = 0,
     ) -> None:
-        """Create a part. `key_hashes` has the hashes of idempotency keys by index of the message."""
+        """Create a part of a commit.
+
+        `key_hashes` are by index into `messages`. `environment` is the id of the caller's environment.
+        """
+        self.environment = environment
         self.pid = pid
         self.epoch = epoch
         self.size = size
@@ -115,7 +133,7 @@ class Committer:
         self._grew = grew
         self._appended = appended
         self._waiting: dict[int, deque[PendingAppend]] = {}
-        self._ready: dict[int, None] = {}
+        self._ready: FairQueue[int] = FairQueue()
         self._busy: set[int] = set()
         self._pump = CoalescingPump(self._next_commit, COMMITS_IN_FLIGHT)
         self._clock = Clock()
@@ -128,7 +146,7 @@ class Committer:
     def submit(self, part: PendingAppend) -> asyncio.Future[AppendResult]:
         self._waiting.setdefault(part.pid, deque()).append(part)
         if part.pid not in self._busy:
-            self._ready[part.pid] = None
+            self._ready.add(part.environment, part.pid)
         self._pump.wake()
         return part.done
 
@@ -138,12 +156,11 @@ class Committer:
 
     def _next_commit(self) -> Coroutine[object, object, None] | None:
         taken: list[list[PendingAppend]] = []
-        while self._ready and not taken:
-            for pid in list(islice(self._ready, MAX_PARTITIONS_PER_COMMIT)):
-                del self._ready[pid]
-                if parts := self._take(pid):
-                    self._busy.add(pid)
-                    taken.append(parts)
+        while self._ready and len(taken) < MAX_PARTITIONS_PER_COMMIT:
+            pid = self._ready.pop()
+            if parts := self._take(pid):
+                self._busy.add(pid)
+                taken.append(parts)
         return self._commit(taken) if taken else None
 
     def _take(self, pid: int) -> list[PendingAppend]:
@@ -195,7 +212,7 @@ class Committer:
                 pid = parts[0].pid
                 self._busy.discard(pid)
                 if pid in self._waiting:
-                    self._ready[pid] = None
+                    self._ready.add(parts[0].environment, pid)
 
     def _settle(
         self, parts: list[PendingAppend], append: Append, answer: Appended | Refused, *, is_current: bool

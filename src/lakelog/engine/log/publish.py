@@ -186,6 +186,7 @@ class Publisher:
             size=_size(message),
             messages=(message,),
             producer=(numbered.producer, numbered.sequence) if numbered else None,
+            environment=topic.scope.environment_id,
         )
         return Submitted(topic, partition, self._committers[topic.cells[partition]].submit(part))
 
@@ -283,6 +284,7 @@ class Publisher:
                 size=len(frame.payload.data),
                 payload=frame.payload,
                 producer=producer,
+                environment=topic.scope.environment_id,
             )
         outcomes = await self._commit(topic, list(parts.values()))
         for index, outcome in zip(parts, outcomes, strict=True):
@@ -378,6 +380,7 @@ def _parts(
             size=sum(_size(message) for message in share),
             messages=share,
             key_hashes={place: hashes[index] for place, index in enumerate(indexes) if index in hashes},
+            environment=topic.scope.environment_id,
         )
         parts.append((part, indexes))
     return parts

@@ -1,0 +1,81 @@
+"""Fairness between environments: no environment keeps more than half of a resource while another one waits.
+
+`FairQueue` orders waiting work, and `Shares` limits memory and running calls, of which a request is refused and never
+queued. With one environment, the queue is first in, first out, and the whole limit is available.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+WAITING_SECONDS = 2.0
+"""How long an environment counts as waiting after a refusal; its callers retry after one second."""
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class FairQueue(Generic[Item]):
+    """A queue without repetitions. Environments take turns; the items of one environment keep their order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, dict[Item, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, environment: int, item: Item) -> None:
+        """Add the item, unless it waits already."""
+        its = self._waiting.get(environment)
+        if its is None:
+            self._waiting[environment] = {item: None}
+        else:
+            its[item] = None
+
+    def pop(self) -> Item:
+        """Return the first item of the environment whose turn it is."""
+        environment, its = next(iter(self._waiting.items()))
+        item = next(iter(its))
+        del its[item]
+        if not its:
+            del self._waiting[environment]
+        elif len(self._waiting) > 1:
+            self._waiting[environment] = self._waiting.pop(environment)
+        return item
+
+
+class Shares:
+    """The share of each environment in a limited resource."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._held: dict[int, int] = {}
+        self._refused_at: dict[int, float] = {}
+        """The times of the last refusals, by environment, for want of room."""
+
+    def may_take(self, environment: int, size: int, free: int, limit: int) -> bool:
+        """Return whether the environment may take that much, of which `free` is left of the limit."""
+        if size > free:
+            self._refused_at[environment] = self._now()
+            return False
+        held = self._held.get(environment, 0) + size
+        if 2 * held <= limit:
+            return True
+        return not self._refused_at or not self._is_another_waiting(environment, held)
+
+    def take(self, environment: int, size: int) -> None:
+        self._held[environment] = self._held.get(environment, 0) + size
+
+    def give(self, environment: int, size: int) -> None:
+        left = self._held[environment] - size
+        if left:
+            self._held[environment] = left
+        else:
+            del self._held[environment]
+
+    def _is_another_waiting(self, environment: int, held: int) -> bool:
+        """Return whether an environment that holds less than `held` was refused a moment ago."""
+        since = self._now() - WAITING_SECONDS
+        self._refused_at = {each: at for each, at in self._refused_at.items() if at > since}
+        return any(each != environment and self._held.get(each, 0) < held for each in self._refused_at)
