@@ -99,7 +99,7 @@ def plan_tier(
     job = _job(topic, segment_size, min_age, True, None)
     with open_log(url, token) as log:
         topics = [topic] if topic else [info.name for info in log.topics()]
-        found = [(name, each) for name in topics for each in tierable(log, name, job.wish)]
+        found = [(name, each) for name in topics for each in tierable(log, name, job.options)]
         left = {name: len(log.lake.unverified(name)) for name in topics}
         nothing = [] if found else [explained(log, TierSummary(topic=name)) for name in topics]
     if json:

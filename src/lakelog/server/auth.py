@@ -47,7 +47,7 @@ class Grant:
     token_hash: bytes = field(default=b"", repr=False)
 
 
-class _Entry(NamedTuple):
+class _CachedToken(NamedTuple):
     """A grant in the cache."""
 
     grant: Grant
@@ -89,7 +89,7 @@ class Authenticator:
         self._now = now
         self._everyone = Grant(scope=everyone, rights=frozenset(Right), token="none") if everyone else None
         # Separate, so that a flood of wrong tokens cannot evict valid ones.
-        self._known: dict[bytes, _Entry] = {}
+        self._known: dict[bytes, _CachedToken] = {}
         self._unknown: dict[bytes, float] = {}
         self._stale: set[bytes] = set()
         """The hashes of the tokens to read again."""
@@ -142,7 +142,7 @@ class Authenticator:
 
     # Refreshing -------------------------------------------------------------------------------------------------------
 
-    def _used(self, entry: _Entry) -> None:
+    def _used(self, entry: _CachedToken) -> None:
         """Read a token again before its entry expires, so that no call waits for it."""
         if entry.refresh_at <= time.monotonic():
             self._stale.add(entry.grant.token_hash)
@@ -181,7 +181,7 @@ class Authenticator:
             elif token_hash in wanted:
                 self._known[hashed] = _entry(*found[token_hash], token_hash)
 
-    async def _find(self, hashed: bytes, authorization: bytes) -> _Entry:
+    async def _find(self, hashed: bytes, authorization: bytes) -> _CachedToken:
         """Cache the grant under the hash of the whole header, so that a cached header need not be parsed."""
         self._known.pop(hashed, None)
         if self._unknown.get(hashed, 0.0) > time.monotonic():
@@ -199,7 +199,7 @@ class Authenticator:
         return entry
 
 
-def _entry(scope: Scope, token: Token, token_hash: bytes) -> _Entry:
+def _entry(scope: Scope, token: Token, token_hash: bytes) -> _CachedToken:
     grant = Grant(
         scope=scope,
         rights=token.rights,
@@ -209,7 +209,7 @@ def _entry(scope: Scope, token: Token, token_hash: bytes) -> _Entry:
         token_hash=token_hash,
     )
     now = time.monotonic()
-    return _Entry(grant, now + FRESH_SECONDS, now + POSITIVE_SECONDS)
+    return _CachedToken(grant, now + FRESH_SECONDS, now + POSITIVE_SECONDS)
 
 
 def refusal_of_origin(headers: Mapping[bytes, bytes]) -> str:

@@ -81,10 +81,10 @@ class LakelogSource(DataSource):
 
 def _check_load(options: Mapping[str, str]) -> None:
     """Check all options and that the topic exists."""
-    from lakelog.spark.reading.ranges import read_wish
-    from lakelog.spark.streaming.options import stream_wish
+    from lakelog.spark.reading.ranges import parse_read_options
+    from lakelog.spark.streaming.options import parse_stream_options
 
-    wish = stream_wish(options) if is_stream(options) else read_wish(options)
+    parsed = parse_stream_options(options) if is_stream(options) else parse_read_options(options)
     connection = connection_of(options)
     if PINNED not in options:
-        require_topic(connection, wish.topic)
+        require_topic(connection, parsed.topic)

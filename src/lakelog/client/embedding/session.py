@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 Number = tuple[bytes, int]
 
 
-class Session:
+class EmbeddedSession:
     """The calls of one client, in one environment."""
 
     def __init__(self, settings: EmbeddedSettings, project: str, environment: str) -> None:

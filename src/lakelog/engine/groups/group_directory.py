@@ -43,7 +43,7 @@ Change = Callable[[Group], tuple[GroupSettings, frozenset[str]]]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Entry:
+class _CachedGroup:
     """A group that was found recently, and the stated settings that agree with it."""
 
     until: float
@@ -63,7 +63,7 @@ class GroupDirectory:
         self._topics = topics
         self._journals = journals
         self._changes = changes
-        self._cached: dict[tuple[int, str], _Entry] = {}
+        self._cached: dict[tuple[int, str], _CachedGroup] = {}
         self._keys: dict[int, tuple[int, str]] = {}
         changes.add_group_cache(self.forget)
 
@@ -173,7 +173,7 @@ class GroupDirectory:
 
     async def _find(
         self, scope: Scope, name: str, requested: RequestedSettings, kind: GroupKind | None, create: bool
-    ) -> _Entry:
+    ) -> _CachedGroup:
         check_name("group", name)
         group = await self._catalog.groups.group_find(scope, name)
         if group is None:
@@ -193,11 +193,11 @@ class GroupDirectory:
         """Return the group as the catalog has it now."""
         return (await self._find(scope, name, _NOTHING, None, False)).group
 
-    def _remember(self, group: Group) -> _Entry:
+    def _remember(self, group: Group) -> _CachedGroup:
         if len(self._cached) >= _CACHE_SIZE:
             self.forget(None)
         key = (group.scope.environment_id, group.name)
-        entry = _Entry(until=time.monotonic() + _CACHE_SECONDS, group=group)
+        entry = _CachedGroup(until=time.monotonic() + _CACHE_SECONDS, group=group)
         self._cached[key] = entry
         self._keys[group.group_id] = key
         return entry

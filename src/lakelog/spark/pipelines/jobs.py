@@ -48,7 +48,7 @@ class TierJob:
     dry_run: bool = False
 
     @property
-    def wish(self) -> TierOptions:
+    def options(self) -> TierOptions:
         return TierOptions(
             segment_bytes=self.segment_bytes,
             min_bytes=self.segment_bytes,
@@ -157,7 +157,7 @@ def _tier_topic(
     connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, topic: str, report: JobListener
 ) -> TierSummary:
     log = client(connection)
-    plan = planned(log, topic, job.wish)
+    plan = planned(log, topic, job.options)
     if job.dry_run or plan.is_nothing:
         return plan
     if log.lake.plan(topic).store is None:

@@ -119,22 +119,22 @@ def tier(
     log = client(connection)
     age = min_age.total_seconds() if isinstance(min_age, timedelta) else float(min_age)
     least = segment_bytes if min_bytes is None else min_bytes
-    wish = TierOptions(segment_bytes=segment_bytes, min_bytes=least, min_age_ms=int(age * 1000))
+    options = TierOptions(segment_bytes=segment_bytes, min_bytes=least, min_age_ms=int(age * 1000))
     if dry_run:
-        return planned(log, topic, wish)
+        return planned(log, topic, options)
     plan = log.lake.plan(topic)
     if plan.store is None:
         raise no_store()
     place = ReadTarget.of(connection, plan, store_options(spark))
     with recorded(log, PIPELINE, topic) as recorder:
         return _TierRun(spark, log, place, plan.environment_id, recorder, on_progress or _ignore).run(
-            wish, {each.partition: each.high_watermark for each in plan.partitions}
+            options, {each.partition: each.high_watermark for each in plan.partitions}
         )
 
 
-def planned(log: Lakelog, topic: str, wish: TierOptions) -> TierSummary:
+def planned(log: Lakelog, topic: str, options: TierOptions) -> TierSummary:
     """Return what a run would do."""
-    ranges = tierable(log, topic, wish)
+    ranges = tierable(log, topic, options)
     messages = sum(each.end - each.first for each in ranges)
     return TierSummary(
         topic=topic,
@@ -158,10 +158,10 @@ def explained(log: Lakelog, done: TierSummary) -> TierSummary:
     )
 
 
-def tierable(log: Lakelog, topic: str, wish: TierOptions) -> list[TierRange]:
+def tierable(log: Lakelog, topic: str, options: TierOptions) -> list[TierRange]:
     """Return the ranges that can become segments."""
     return log.lake.tierable(
-        topic, segment_bytes=wish.segment_bytes, min_bytes=wish.min_bytes, min_age=wish.min_age_ms / 1000
+        topic, segment_bytes=options.segment_bytes, min_bytes=options.min_bytes, min_age=options.min_age_ms / 1000
     )
 
 
@@ -194,12 +194,12 @@ class _TierRun:
         self._done = TierSummary(topic=place.topic)
         self._troubles: list[str] = []
 
-    def run(self, wish: TierOptions, ends: Mapping[int, int]) -> TierSummary:
+    def run(self, options: TierOptions, ends: Mapping[int, int]) -> TierSummary:
         """Tier the ranges that begin below `ends`. Messages that arrive during the run are left to the next run."""
         left = self._lake.unverified(self._place.topic)
         self._note(settled=self._settle(left))
         tried: Counter[tuple[int, int]] = Counter()
-        while ranges := [each for each in self._ranges(wish, ends) if tried[each.partition, each.first] < TRIES]:
+        while ranges := [each for each in self._ranges(options, ends) if tried[each.partition, each.first] < TRIES]:
             tried.update((each.partition, each.first) for each in ranges)
             self._note(
                 planned_messages=self._done.messages + sum(each.end - each.first for each in ranges),
@@ -208,7 +208,7 @@ class _TierRun:
             failpoints.hit("tier.planned")
             for wave in waves(ranges, WAVE * parallelism(self._spark)):
                 self._wave(wave)
-        if missed := self._ranges(wish, ends):
+        if missed := self._ranges(options, ends):
             why = self._troubles[-1] if self._troubles else "Some files differ from what was written."
             raise ObjectStoreUnavailable(
                 f"{len(missed)} of the segments could not be written: {why} What was done stays; run it again.",
@@ -216,8 +216,8 @@ class _TierRun:
             )
         return self._done
 
-    def _ranges(self, wish: TierOptions, ends: Mapping[int, int]) -> list[TierRange]:
-        found = tierable(self._log, self._place.topic, wish)
+    def _ranges(self, options: TierOptions, ends: Mapping[int, int]) -> list[TierRange]:
+        found = tierable(self._log, self._place.topic, options)
         return [each for each in found if each.first < ends.get(each.partition, 0)]
 
     def _wave(self, ranges: Sequence[TierRange]) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakelog.spark.reading.planning import ReadRange, Split, ranges_in, ranges_of, require_whole, splits_of
 from lakelog.spark.reading.range_reader import ReadTarget, read_piece
-from lakelog.spark.reading.ranges import ReadOptions, read_wish
+from lakelog.spark.reading.ranges import ReadOptions, parse_read_options
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
 from lakelog.spark.source import spark_schema
 
@@ -47,24 +47,24 @@ class BatchReader(DataSourceReader):
     """A reader that plans in the driver's Python process, and whose pickled copies read splits on executors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._wish: ReadOptions = read_wish(options)
+        self._options: ReadOptions = parse_read_options(options)
         self._connection: ConnectionSettings = connection_of(options)
 
     @short_errors()
     def partitions(self) -> list[Any]:
-        wish = self._wish
-        if wish.pinned is not None:
+        options = self._options
+        if options.pinned is not None:
             place = ReadTarget(
                 connection=self._connection,
-                topic=wish.topic,
-                incarnation=wish.pinned.incarnation,
-                store_options=wish.store,
+                topic=options.topic,
+                incarnation=options.pinned.incarnation,
+                store_options=options.store,
             )
-            return split_partitions(place, ranges_in(wish.pinned.ranges))
+            return split_partitions(place, ranges_in(options.pinned.ranges))
         with announced(self._connection):
-            plan = client(self._connection).lake.plan(wish.topic, wish.wish)
-        require_whole(plan, wish.wish.starts, wish.wish.ends)
-        return split_partitions(ReadTarget.of(self._connection, plan, wish.store), ranges_of(plan))
+            plan = client(self._connection).lake.plan(options.topic, options.plan)
+        require_whole(plan, options.plan.starts, options.plan.ends)
+        return split_partitions(ReadTarget.of(self._connection, plan, options.store), ranges_of(plan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with short_errors():

@@ -107,8 +107,8 @@ def _again(
         ) from cause
     missing.add(path)
     starts, ends = {read_range.partition: at}, {read_range.partition: read_range.end}
-    wish = PlanOptions(starts=starts, ends=ends, incarnation=place.incarnation)
-    plan = client(place.connection).lake.plan(place.topic, wish)
+    options = PlanOptions(starts=starts, ends=ends, incarnation=place.incarnation)
+    plan = client(place.connection).lake.plan(place.topic, options)
     require_whole(plan, starts, ends)
     return [found for found in ranges_of(plan) if found.partition == read_range.partition]
 

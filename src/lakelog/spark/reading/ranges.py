@@ -42,18 +42,18 @@ class ReadOptions:
     """The parsed options of a batch read."""
 
     topic: str
-    wish: PlanOptions
+    plan: PlanOptions
     pinned: ResolvedRanges | None = None
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def read_wish(options: Mapping[str, str], now: datetime | None = None) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], now: datetime | None = None) -> ReadOptions:
     """Return the parsed options of `spark.read.format("lakelog")`, whose names are case-insensitive."""
     given, store = known_options(options, READ_OPTIONS, of="spark.read", besides=(PINNED,))
     pinned = given.get(PINNED)
     return ReadOptions(
         topic=topic_of(given),
-        wish=PlanOptions(
+        plan=PlanOptions(
             starts=offsets_of(given.get("startoffsets"), "startOffsets"),
             ends=offsets_of(given.get("endoffsets"), "endOffsets"),
             since=time_of(given.get("since"), "since", now),

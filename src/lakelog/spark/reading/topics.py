@@ -60,15 +60,15 @@ def topic(
         OffsetOutOfRange: If a named offset does not exist.
     """
     connection = connection_to(url, token, spark)
-    wish = PlanOptions(
+    options = PlanOptions(
         starts=offsets_of(start_offsets, "start_offsets"),
         ends=offsets_of(end_offsets, "end_offsets"),
         since=time_of(since, "since"),
         until=time_of(until, "until"),
     )
     with announced(connection):
-        plan = client(connection).lake.plan(name, wish)
-    require_whole(plan, wish.starts, wish.ends)
+        plan = client(connection).lake.plan(name, options)
+    require_whole(plan, options.starts, options.ends)
     for _ in range(_TRIES - 1):
         try:
             return frame_of(spark, connection, plan)
@@ -125,8 +125,8 @@ def _hot(
 def _again(connection: ConnectionSettings, plan: Plan) -> Plan:
     starts = {partition.partition: partition.start for partition in plan.partitions}
     ends = {partition.partition: partition.end for partition in plan.partitions}
-    wish = PlanOptions(starts=starts, ends=ends, incarnation=plan.incarnation)
-    found = client(connection).lake.plan(plan.topic, wish)
+    options = PlanOptions(starts=starts, ends=ends, incarnation=plan.incarnation)
+    found = client(connection).lake.plan(plan.topic, options)
     require_whole(found, starts, ends)
     # Partitions that were added since the first plan are not part of this read.
     return replace(found, partitions=tuple(one for one in found.partitions if one.partition in starts))

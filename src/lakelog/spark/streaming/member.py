@@ -41,23 +41,23 @@ _log = logging.getLogger(__name__)
 class StreamMember:
     """The member of one run of a query. Apart from its heartbeat thread, one thread makes all calls."""
 
-    def __init__(self, log: Lakelog, wish: StreamOptions) -> None:
-        assert wish.group is not None
-        self.topic, self.name = wish.topic, wish.group
-        self._group = log.group(wish.group)
+    def __init__(self, log: Lakelog, options: StreamOptions) -> None:
+        assert options.group is not None
+        self.topic, self.name = options.topic, options.group
+        self._group = log.group(options.group)
         self._member_id = f"{CLIENT}-{processes.unique_name()}"
         self._request = JoinRequest(
-            group=wish.group,
-            topics=(wish.topic,),
+            group=options.group,
+            topics=(options.topic,),
             member_id=self._member_id,
-            session_ms=wish.session_ms,
+            session_ms=options.session_ms,
             client=CLIENT,
             kind=GroupKind.CURSOR,
             start_from="none",
         )
         self._lock = threading.Lock()
         self._has_created = False
-        self._member = GroupMember(wish.group, self._rejoin, self._heartbeat, self._leave)
+        self._member = GroupMember(options.group, self._rejoin, self._heartbeat, self._leave)
         self._positions: dict[int, GroupPosition] = {}
         self._sure_until = 0.0
         self._failure: LakelogError | None = None

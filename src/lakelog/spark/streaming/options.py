@@ -32,7 +32,7 @@ class StreamOptions:
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def stream_wish(options: Mapping[str, str]) -> StreamOptions:
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     given, store = known_options(options, STREAM_OPTIONS, of="spark.readStream")
     group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
     start = given.get("start", LATEST).lower()

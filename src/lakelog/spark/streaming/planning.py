@@ -69,32 +69,32 @@ class StreamOffset:
         )
 
 
-def wished_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
+def requested_offsets(options: StreamOptions, marks: Watermarks) -> dict[int, int]:
     """Return where the options say that a new stream starts."""
-    by_default = marks.ends if wish.start == LATEST else marks.starts
-    return {**by_default, **wish.start_offsets}
+    by_default = marks.ends if options.start == LATEST else marks.starts
+    return {**by_default, **options.start_offsets}
 
 
-def first_offsets(wish: StreamOptions, marks: Watermarks) -> dict[int, int]:
+def first_offsets(options: StreamOptions, marks: Watermarks) -> dict[int, int]:
     """Return where a stream starts that has no checkpoint and no position of its group."""
-    for partition, offset in wish.start_offsets.items():
+    for partition, offset in options.start_offsets.items():
         start, end = marks.starts.get(partition), marks.ends.get(partition)
         if start is None or end is None:
             raise OffsetOutOfRange(
-                f"Option `startOffsets` names partition {partition}, and topic '{wish.topic}' has partitions 0 to "
+                f"Option `startOffsets` names partition {partition}, and topic '{options.topic}' has partitions 0 to "
                 f"{len(marks.ends) - 1}.",
-                topic=wish.topic,
+                topic=options.topic,
                 partition=partition,
             )
         if not start <= offset <= end:
             raise OffsetOutOfRange(
-                f"Option `startOffsets` names offset {offset} of partition {partition}; topic '{wish.topic}' has "
+                f"Option `startOffsets` names offset {offset} of partition {partition}; topic '{options.topic}' has "
                 f"offsets {start} to {end} there.",
-                topic=wish.topic,
+                topic=options.topic,
                 partition=partition,
                 offset=offset,
             )
-    return wished_offsets(wish, marks)
+    return requested_offsets(options, marks)
 
 
 def begin_at(start: StreamOffset, resolved: Offsets, ends: Offsets) -> dict[int, int]:
@@ -198,30 +198,30 @@ def _of_json(found: Mapping[str, int]) -> dict[int, int]:
     return {int(partition): offset for partition, offset in found.items()}
 
 
-def skipping(wish: StreamOptions, begin: Offsets, marks: Watermarks) -> str | None:
+def skipping(options: StreamOptions, begin: Offsets, marks: Watermarks) -> str | None:
     """Return the warning that a stream skips existing messages, unless its options say where to start."""
     count = sum(offset - marks.starts.get(partition, offset) for partition, offset in begin.items())
-    if wish.has_start or not count:
+    if options.has_start or not count:
         return None
     skipped = "1 existing message is" if count == 1 else f"{count:,} existing messages are"
     return (
-        f"The stream starts at the end of topic '{wish.topic}': {skipped} skipped. To read them, "
+        f"The stream starts at the end of topic '{options.topic}': {skipped} skipped. To read them, "
         "use .option('start', 'earliest') and a new checkpoint."
     )
 
 
-def ignoring(wish: StreamOptions, positions: Offsets, marks: Watermarks) -> str | None:
+def ignoring(options: StreamOptions, positions: Offsets, marks: Watermarks) -> str | None:
     """Return the warning that the group's position overrides the options, if that makes a difference."""
-    if not wish.has_start or wished_offsets(wish, marks) == positions:
+    if not options.has_start or requested_offsets(options, marks) == positions:
         return None
-    if wish.start_offsets:
+    if options.start_offsets:
         named = "startOffsets"
-        partition, offset = min(wish.start_offsets.items())
+        partition, offset = min(options.start_offsets.items())
         to = f"--partition {partition} --to {offset}"
     else:
-        named, to = f"start={wish.start}", f"--to {wish.start}"
+        named, to = f"start={options.start}", f"--to {options.start}"
     return (
-        f"Group '{wish.group}' already exists and resumes at its committed offsets; option {named} is ignored. To "
-        f"start over, stop the query, run `lakelog groups seek {wish.group} {wish.topic} {to}`, and start the query "
-        "with a new checkpoint."
+        f"Group '{options.group}' already exists and resumes at its committed offsets; option {named} is ignored. To "
+        f"start over, stop the query, run `lakelog groups seek {options.group} {options.topic} {to}`, and start the "
+        "query with a new checkpoint."
     )

@@ -28,7 +28,7 @@ from lakelog.spark.reading.planning import ranges_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.session import ConnectionSettings, client, connection_of, short_errors
 from lakelog.spark.streaming.member import StreamMember
-from lakelog.spark.streaming.options import StreamOptions, stream_wish
+from lakelog.spark.streaming.options import StreamOptions, parse_stream_options
 from lakelog.spark.streaming.planning import (
     Offsets,
     Restart,
@@ -51,7 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A reader that plans in the driver's Python process. Its copies on executors read, and never join the group."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._wish: StreamOptions = stream_wish(options)
+        self._options: StreamOptions = parse_stream_options(options)
         self._connection: ConnectionSettings = connection_of(options)
         self._member: StreamMember | None = None
         self._begun: dict[int, GroupPosition] = {}
@@ -74,11 +74,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log. A crash in the first micro-batch therefore changes nothing, and a query that fails earlier leaves nothing
         behind.
         """
-        if self._wish.group is None or not self._has_position(self._wish.group):
-            initial = StreamOffset(topic=self._wish.topic).to_json()
+        if self._options.group is None or not self._has_position(self._options.group):
+            initial = StreamOffset(topic=self._options.topic).to_json()
         else:
             positions = self._join(None)
-            incarnation = self._log.lake.watermarks(self._wish.topic).incarnation
+            incarnation = self._log.lake.watermarks(self._options.topic).incarnation
             at = {partition: position.offset for partition, position in positions.items()}
             initial = self._offset(incarnation, at, at)
         failpoints.hit("spark.after_initial_offset")
@@ -87,11 +87,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        reached = StreamOffset.of(start, self._wish.topic)
+        reached = StreamOffset.of(start, self._options.topic)
         is_new = start == self._initial and not self._is_reconciled
         self._commit(reached)
         marks = self._watermarks(reached)
-        first = first_offsets(self._wish, marks) if reached.incarnation is None else {}
+        first = first_offsets(self._options, marks) if reached.incarnation is None else {}
         begin = begin_at(reached, first, marks.ends)
         if is_new:
             self._tell(reached, begin, marks)
@@ -104,30 +104,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-        until = StreamOffset.of(end, self._wish.topic)
+        until = StreamOffset.of(end, self._options.topic)
         self._join(Restart(planned=until, finished=False))
         failpoints.hit("spark.before_planning")
-        wish = PlanOptions(starts=until.begin, ends=until.end, incarnation=until.incarnation)
-        plan = self._log.lake.plan(self._wish.topic, wish)
+        options = PlanOptions(starts=until.begin, ends=until.end, incarnation=until.incarnation)
+        plan = self._log.lake.plan(self._options.topic, options)
         require_whole(plan, until.begin, until.end)
         failpoints.hit("spark.after_planning")
         # A partition that was added later is read by the next micro-batch.
         wanted = [read_range for read_range in ranges_of(plan) if read_range.partition in until.end]
-        return split_partitions(ReadTarget.of(self._connection, plan, self._wish.store), wanted)
+        return split_partitions(ReadTarget.of(self._connection, plan, self._options.store), wanted)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable() if self._wish.max_messages is None else ReadMaxRows(self._wish.max_messages)
+        return ReadAllAvailable() if self._options.max_messages is None else ReadMaxRows(self._options.max_messages)
 
     @short_errors()
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._log.lake.watermarks(self._wish.topic)
+        self._target = self._log.lake.watermarks(self._options.topic)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the end of the topic when it was last read, for the progress of the query."""
         if self._seen is None:
             return None
         seen = self._seen
-        return StreamOffset(topic=self._wish.topic, incarnation=seen.incarnation, end=seen.ends).to_json()
+        return StreamOffset(topic=self._options.topic, incarnation=seen.incarnation, end=seen.ends).to_json()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing, because `latestOffset` commits."""
@@ -158,33 +158,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offset(self, incarnation: int, begin: Offsets, end: Offsets) -> dict[str, Any]:
         epochs = {} if self._member is None else self._member.epochs
         return StreamOffset(
-            topic=self._wish.topic, incarnation=incarnation, begin=begin, end=end, epochs=epochs
+            topic=self._options.topic, incarnation=incarnation, begin=begin, end=end, epochs=epochs
         ).to_json()
 
     def _has_position(self, group: str) -> bool:
         try:
-            return bool(self._log.group(group).positions(self._wish.topic))
+            return bool(self._log.group(group).positions(self._options.topic))
         except GroupNotFound:
             return False
 
     def _join(self, restart: Restart | None) -> dict[int, GroupPosition]:
         """Join the group once, and check that checkpoint and group agree before anything is planned."""
-        if self._wish.group is None:
+        if self._options.group is None:
             return {}
         if restart is None:
             self._enter({})
         elif not self._is_reconciled:
-            marks = self._log.lake.watermarks(self._wish.topic)
+            marks = self._log.lake.watermarks(self._options.topic)
             self._same(restart.planned, marks)
             # A partition that was added later begins at 0.
             self._enter({partition: restart.goes_on_at.get(partition, 0) for partition in marks.ends})
-            reconcile(self._wish.group, restart, self._begun, marks.starts)
+            reconcile(self._options.group, restart, self._begun, marks.starts)
             self._is_reconciled = True
         return self._begun
 
     def _enter(self, at: Offsets) -> None:
         if self._member is None:
-            member = StreamMember(self._log, self._wish)
+            member = StreamMember(self._log, self._options)
             self._begun = member.begin(at)
             self._member = member
             self._leave_when_ended()
@@ -192,9 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell(self, reached: StreamOffset, begin: Offsets, marks: Watermarks) -> None:
         """Log a warning about where a query without a checkpoint starts, if that may be unexpected."""
         if reached.incarnation is None:
-            notice = skipping(self._wish, begin, marks)
+            notice = skipping(self._options, begin, marks)
         else:
-            notice = ignoring(self._wish, begin, marks)
+            notice = ignoring(self._options, begin, marks)
         if notice is not None:
             _log.warning(notice)
 
@@ -232,7 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             marks = self._target
         else:
             wait = 0.0 if reached.incarnation is None else WAIT_SECONDS
-            marks = self._log.lake.watermarks(self._wish.topic, reached.end, wait)
+            marks = self._log.lake.watermarks(self._options.topic, reached.end, wait)
         self._same(reached, marks)
         self._seen = marks
         return marks
@@ -240,8 +240,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _same(self, known: StreamOffset, marks: Watermarks) -> None:
         if known.incarnation is not None and known.incarnation != marks.incarnation:
             raise TopicNotFound(
-                f"Topic '{self._wish.topic}' was deleted and created again since this query began. Its offsets are "
+                f"Topic '{self._options.topic}' was deleted and created again since this query began. Its offsets are "
                 "those of other messages. Start the query with a new checkpoint"
-                + ("." if self._wish.group is None else ". Its group starts again in the new topic too."),
-                topic=self._wish.topic,
+                + ("." if self._options.group is None else ". Its group starts again in the new topic too."),
+                topic=self._options.topic,
             )

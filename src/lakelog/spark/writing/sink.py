@@ -160,9 +160,9 @@ def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[p
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     attempt = f"{task}-{secrets.token_hex(8)}"
-    wish = StageOptions(write_id=write_id, attempt=attempt, incarnation=info.incarnation, epoch=info.epoch)
+    options = StageOptions(write_id=write_id, attempt=attempt, incarnation=info.incarnation, epoch=info.epoch)
     cutter = StagingEncoder(info)
-    with _StagingSender(to.connection, info.name, wish) as sender:
+    with _StagingSender(to.connection, info.name, options) as sender:
         for batch in batches:
             for share in cutter.add(batch.select(to.columns)):
                 sender.send(share)
@@ -176,16 +176,16 @@ def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[p
 class _StagingSender:
     """Sends shares in a thread, so that the next share is encoded at the same time."""
 
-    def __init__(self, connection: ConnectionSettings, topic: str, wish: StageOptions) -> None:
+    def __init__(self, connection: ConnectionSettings, topic: str, options: StageOptions) -> None:
         self._writes = client(connection).writes
-        self._topic, self._wish = topic, wish
+        self._topic, self._options = topic, options
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakelog-stage")
         self._ahead: list[Future[None]] = []
 
     def send(self, share: Sequence[StagePiece]) -> None:
         if len(self._ahead) >= _REQUESTS_AHEAD:
             self._ahead.pop(0).result()
-        self._ahead.append(self._pool.submit(self._writes.stage, self._topic, self._wish, share))
+        self._ahead.append(self._pool.submit(self._writes.stage, self._topic, self._options, share))
 
     def __enter__(self) -> _StagingSender:
         return self
@@ -216,29 +216,29 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
     if target is None:
         info = to.describe()
         target = WriteTarget(topic, info.incarnation, info.epoch)
-    wish = DecideOptions(
+    options = DecideOptions(
         write_id=messages[0].write_id,
         attempts=[message.attempt for message in staged],
         count=sum(message.count for message in staged),
         incarnation=target.incarnation,
         epoch=target.epoch,
     )
-    written = _until_known(log, topic, wish)
+    written = _until_known(log, topic, options)
     if not written.won:
         _log.warning(
-            "write %s was decided before: its %d messages stand, and nothing was added", wish.write_id, written.count
+            "write %s was decided before: its %d messages stand, and nothing was added", options.write_id, written.count
         )
     failpoints.hit("spark.after_commit")
     return written
 
 
-def _until_known(log: Lakelog, topic: str, wish: DecideOptions) -> Written:
+def _until_known(log: Lakelog, topic: str, options: DecideOptions) -> Written:
     """Return the decision about the write. Repeating it is safe and worthwhile, because all rows are already staged."""
     for left in reversed(range(_DECIDE_TRIES)):
         try:
-            return log.writes.decide(topic, wish)
+            return log.writes.decide(topic, options)
         except LakelogError as error:
             if not left or not is_passing(error):
                 raise
-            _log.warning("write %s: %s; asking again", wish.write_id, error)
+            _log.warning("write %s: %s; asking again", options.write_id, error)
     raise AssertionError("unreachable")

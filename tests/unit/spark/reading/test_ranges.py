@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakelog.errors import InvalidRequest
 from lakelog.spark.configuring import SETTINGS
 from lakelog.spark.options import DEAD_LETTER_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
-from lakelog.spark.reading.ranges import ResolvedRanges, offsets_of, read_wish, time_of
+from lakelog.spark.reading.ranges import ResolvedRanges, offsets_of, parse_read_options, time_of
 
 _REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "spark.md"
 _NOW = datetime(2026, 5, 10, 12, tzinfo=UTC)
@@ -66,10 +66,12 @@ def test_offsets_that_make_no_sense_are_refused_with_an_example(text: str) -> No
 
 
 def test_options_are_read_whatever_their_case() -> None:
-    wish = read_wish({"topic": "t", "STARTOFFSETS": '{"0": 1}', "Since": "1 day", "store.endpoint": "http://x"}, _NOW)
-    assert wish.topic == "t" and wish.wish.starts == {0: 1}
-    assert wish.wish.since == _NOW - timedelta(days=1)
-    assert wish.store == {"endpoint": "http://x"}
+    options = parse_read_options(
+        {"topic": "t", "STARTOFFSETS": '{"0": 1}', "Since": "1 day", "store.endpoint": "http://x"}, _NOW
+    )
+    assert options.topic == "t" and options.plan.starts == {0: 1}
+    assert options.plan.since == _NOW - timedelta(days=1)
+    assert options.store == {"endpoint": "http://x"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_options_are_read_whatever_their_case() -> None:
 )
 def test_a_wrong_option_is_never_ignored(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        read_wish(options)
+        parse_read_options(options)
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakelog.errors import InvalidRequest, PositionRefused
 from lakelog.model.seek import GroupPosition
-from lakelog.spark.streaming.options import stream_wish
+from lakelog.spark.streaming.options import parse_stream_options
 from lakelog.spark.streaming.planning import Restart, StreamOffset, advance, begin_at, by_epoch, grown, reconcile
 
 OFFSETS = st.dictionaries(st.integers(0, 20), st.integers(0, 10_000), max_size=8)
@@ -116,9 +116,11 @@ def test_after_a_seek_the_group_is_exactly_where_the_query_goes_on(
 
 
 def test_options_are_parsed_whatever_their_case() -> None:
-    wish = stream_wish({"TOPIC": "orders", "Group": "features", "maxmessagespertrigger": "5", "sessionMs": "2000"})
-    assert (wish.topic, wish.group, wish.max_messages, wish.session_ms) == ("orders", "features", 5, 2000)
-    assert stream_wish({"topic": "orders", "startOffsets": '{"1": 4}'}).start_offsets == {1: 4}
+    options = parse_stream_options(
+        {"TOPIC": "orders", "Group": "features", "maxmessagespertrigger": "5", "sessionMs": "2000"}
+    )
+    assert (options.topic, options.group, options.max_messages, options.session_ms) == ("orders", "features", 5, 2000)
+    assert parse_stream_options({"topic": "orders", "startOffsets": '{"1": 4}'}).start_offsets == {1: 4}
 
 
 @pytest.mark.parametrize(
@@ -133,4 +135,4 @@ def test_options_are_parsed_whatever_their_case() -> None:
 )
 def test_wrong_options_say_what_is_accepted(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        stream_wish(options)
+        parse_stream_options(options)
