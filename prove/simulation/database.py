@@ -188,6 +188,7 @@ class _StoreConnection(_Connection):
         self.groups = _Connection(database, node, there.groups)
         self.cold = _Connection(database, node, there.cold)
         self.staging = _Connection(database, node, there.staging)
+        self.elections = _Connection(database, node, there.elections)
         self.announcements = there.announcements
         self.on_replaced = there.on_replaced
 

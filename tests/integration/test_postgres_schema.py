@@ -18,7 +18,7 @@ from lakelog.model.group import GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import TopicSettings
 from lakelog.storage.groups import CommitStatus, DeadLetterKey, ServerInfo
 from lakelog.storage.postgres import migrate, open_catalog, open_cells, open_store, queries
-from lakelog.storage.store import Appended, Catalog, PartitionStore
+from lakelog.storage.store import Appended, Catalog, HeadState, PartitionStore
 from tests.contract.group_values import commit, entry, letter, versions_of
 from tests.contract.values import plain
 from tests.kit.postgres import Cluster, _binary
@@ -137,6 +137,12 @@ async def test_the_service_role_works_and_owns_nothing(cluster: Cluster, databas
         assert await store.roll() > before.roll
         assert before.roll in await store.rolls_drop()
         await store.trim({})
+        await store.cold.trim()
+        await store.rolls_compact()
+        await store.heads_close([9 << 16], HeadState.DELETED)
+        assert await store.partitions_remove(memory=timedelta(0)) == 1
+        assert await store.elections.elect("task", "runner", timedelta(0))
+        await store.elections.resign("task", "runner")
         await store.durability()
         await use_groups(catalog, store)
         service = await asyncpg.connect(url)
@@ -198,9 +204,9 @@ async def test_remains_of_large_snapshots_are_vacuumed_early(database: str) -> N
 @pytest.mark.parametrize(
     ("statement", "given", "tables"),
     [
-        ("partitions.keys_trim", [[1]], ["reservation", "keyed_append"]),
-        ("partitions.keys_trim_topic", [7], ["reservation", "keyed_append"]),
-        ("staging.promoted_trim", [], ["promoted"]),
+        ("partitions.keys_trim", [[1], 1000], ["reservation", "keyed_append"]),
+        ("partitions.keys_trim_topic", [7, 1000], ["reservation", "keyed_append"]),
+        ("staging.promoted_trim", [1000], ["promoted"]),
     ],
 )
 async def test_old_rows_are_found_without_reading_all_rows(

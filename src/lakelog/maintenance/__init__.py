@@ -1,4 +1,4 @@
-"""Background agents, named by what they do. Every step can be repeated and may run in several processes at once."""
+"""Background agents, named by what they do. One process runs each of them in a cell; all steps can be repeated."""
 
 from lakelog.maintenance.maintenance import Maintenance
 

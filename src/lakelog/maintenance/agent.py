@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from lakelog.errors import LakelogError, first_line
+from lakelog.maintenance.election import Election
 from lakelog.reporting import FailureLog
+from lakelog.storage.store import PartitionStore
 
 _log = logging.getLogger(__name__)
+_RESIGN_SECONDS = 2.0
 # Separate from the shared generator: the application may have seeded that one and rely on its sequence.
 _chance = random.Random()
 
 
 class Agent(ABC):
-    """Runs `work` in a loop. There is no election: two processes may do the same step, and the second finds it done."""
+    """Runs `work` in a loop.
 
-    def __init__(self, *, every_seconds: float) -> None:
+    One process works in each cell. It is elected, but a successor may overlap with it, so steps must be repeatable.
+    """
+
+    def __init__(self, cells: Mapping[int, PartitionStore], *, every_seconds: float) -> None:
+        self._cells = cells
         self._every_seconds = every_seconds
         self._task: asyncio.Task[None] | None = None
         name = type(self).__name__
+        self._election = Election(name, every_seconds=every_seconds)
         self._failures = FailureLog(name, "agent", _log, fields={"agent": name})
 
     @abstractmethod
@@ -37,6 +46,25 @@ class Agent(ABC):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            # Without a resignation, its lease expires.
+            with contextlib.suppress(LakelogError, TimeoutError):
+                async with asyncio.timeout(_RESIGN_SECONDS):
+                    await asyncio.gather(*map(self._election.resign, self._cells.values()))
+
+    async def elected(self) -> dict[int, PartitionStore]:
+        """Return the cells in which this process works. A pass outside of the loop works in all cells."""
+        if self._task is None:
+            return dict(self._cells)
+        won: dict[int, PartitionStore] = {}
+
+        async def ask(cell: int, store: PartitionStore) -> None:
+            if await self._election.is_won(store):
+                won[cell] = store
+
+        for cell, store in self._cells.items():
+            await self.attempt(ask(cell, store))
+        return won
 
     async def _loop(self) -> None:
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from lakelog.engine import Engine
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
@@ -10,7 +12,7 @@ from lakelog.maintenance.write_finisher import WriteFinisher
 
 
 class Maintenance:
-    """Starts and stops the agents together. Any number of processes may run them."""
+    """Starts and stops the agents together. Any number of processes may do so: one works in each cell."""
 
     def __init__(self, engine: Engine) -> None:
         self._agents = (RetentionEnforcer(engine), Roller(engine), Trimmer(engine), WriteFinisher(engine))
@@ -20,5 +22,4 @@ class Maintenance:
             agent.start()
 
     async def stop(self) -> None:
-        for agent in self._agents:
-            await agent.stop()
+        await asyncio.gather(*(agent.stop() for agent in self._agents))

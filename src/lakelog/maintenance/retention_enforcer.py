@@ -11,28 +11,30 @@ from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
 from lakelog.model.topic import Retention, Topic
 from lakelog.reporting import counted, log_event
-from lakelog.storage.store import Head, PartitionStore
+from lakelog.storage.store import DEFAULT_CELL, Head, PartitionStore
 
 _log = logging.getLogger(__name__)
 
 
 class RetentionEnforcer(Agent):
     def __init__(self, engine: Engine, *, every_seconds: float = 60.0) -> None:
-        super().__init__(every_seconds=every_seconds)
+        super().__init__(engine.cells, every_seconds=every_seconds)
         self._engine = engine
 
     async def work(self) -> None:
-        for topic in await self._engine.catalog.topic_deleted():
-            await self.attempt(self._engine.topics.close_deleted(topic))
-        for topic in await self._engine.catalog.topic_list_all():
+        elected = await self.elected()
+        if DEFAULT_CELL in elected:
+            for topic in await self._engine.catalog.topic_deleted():
+                await self.attempt(self._engine.topics.close_deleted(topic))
+        for topic in await self._engine.catalog.topic_list_all() if elected else ():
             if topic.settings.retention != Retention():
-                await self._enforce(topic)
+                await self._enforce(topic, elected)
 
-    async def _enforce(self, topic: Topic) -> None:
+    async def _enforce(self, topic: Topic, elected: dict[int, PartitionStore]) -> None:
         for cell, pids in topic.pids_by_cell().items():
-            # A cell that is not configured here yet is left to the servers that have it.
-            if cell in self._engine.cells:
-                await self.attempt(self._enforce_in(self._engine.cells[cell], topic, pids))
+            # Other cells, and those that are not configured here yet, are left to the servers that have them.
+            if cell in elected:
+                await self.attempt(self._enforce_in(elected[cell], topic, pids))
 
     async def _enforce_in(self, store: PartitionStore, topic: Topic, pids: list[int]) -> None:
         starts = []

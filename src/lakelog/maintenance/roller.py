@@ -26,15 +26,14 @@ class Roller(Agent):
     def __init__(
         self, engine: Engine, *, every_seconds: float = 15.0, max_bytes: int = ROLL_BYTES, max_age: timedelta = MAX_AGE
     ) -> None:
-        super().__init__(every_seconds=every_seconds)
-        self._engine = engine
+        super().__init__(engine.cells, every_seconds=every_seconds)
         self._max_bytes = max_bytes
         self._max_age = max_age
         self._looked_at: dict[int, int] = {}
         """By cell, the last hot table that a compaction looked at."""
 
     async def work(self) -> None:
-        for cell, store in self._engine.cells.items():
+        for cell, store in (await self.elected()).items():
             # First, because a failure to roll must not keep retired tables.
             await self.attempt(self._drop(cell, store))
             await self.attempt(self._compact(cell, store))

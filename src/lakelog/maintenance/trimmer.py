@@ -9,28 +9,33 @@ from __future__ import annotations
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
 from lakelog.model.topic import TopicSettings
-from lakelog.storage.store import PartitionStore
+from lakelog.storage.store import DEFAULT_CELL, PartitionStore
 
 
 class Trimmer(Agent):
     def __init__(self, engine: Engine, *, every_seconds: float = 20.0) -> None:
-        super().__init__(every_seconds=every_seconds)
+        super().__init__(engine.cells, every_seconds=every_seconds)
         self._engine = engine
 
     async def work(self) -> None:
+        elected = await self.elected()
+        if not elected:
+            return
         usual = TopicSettings().idempotency_memory
         memories = {
             topic.incarnation: topic.settings.idempotency_memory
             for topic in await self._engine.catalog.topic_list_all()
             if topic.settings.idempotency_memory != usual
         }
-        for store in self._engine.cells.values():
+        for store in elected.values():
             await self.attempt(store.trim(memories))
             await self.attempt(store.cold.trim())
             await self.attempt(store.partitions_remove())
-        await self._trim_groups()
+        if DEFAULT_CELL in elected:
+            await self._trim_groups()
 
     async def _trim_groups(self) -> None:
+        """Trim the groups in all cells, by one process: a deleted group is forgotten when all cells are trimmed."""
         groups = self._engine.catalog.groups
         dropped = await groups.group_deleted()
         trimmed: list[int] = []
@@ -40,4 +45,6 @@ class Trimmer(Agent):
             await groups.group_forget(dropped)
 
     async def _trim_cell(self, store: PartitionStore, dropped: list[int], trimmed: list[int]) -> None:
-        trimmed.append(await store.groups.journals_trim(dropped))
+        rows = await store.groups.journals_trim(dropped)
+        if rows is not None:
+            trimmed.append(rows)

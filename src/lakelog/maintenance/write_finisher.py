@@ -9,7 +9,7 @@ from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
 from lakelog.reporting import log_event
 from lakelog.storage.staging import StagedWrite
-from lakelog.storage.store import PartitionStore
+from lakelog.storage.store import DEFAULT_CELL, PartitionStore
 
 _log = logging.getLogger(__name__)
 
@@ -22,14 +22,16 @@ class WriteFinisher(Agent):
     def __init__(
         self, engine: Engine, *, every_seconds: float = 30.0, quiet: timedelta = QUIET, given_up: timedelta = GIVEN_UP
     ) -> None:
-        super().__init__(every_seconds=every_seconds)
+        super().__init__(engine.cells, every_seconds=every_seconds)
         self._engine = engine
         self._quiet = quiet
         self._given_up = given_up
 
     async def work(self) -> None:
-        await self.attempt(self._engine.catalog.writes.trim())
-        for store in self._engine.cells.values():
+        elected = await self.elected()
+        if DEFAULT_CELL in elected:
+            await self.attempt(self._engine.catalog.writes.trim())
+        for store in elected.values():
             await self.attempt(self._look(store))
 
     async def _look(self, store: PartitionStore) -> None:

@@ -254,11 +254,12 @@ class GroupStore(Protocol):
         """
         ...
 
-    async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
+    async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int | None:
         """Delete journal and membership rows that a snapshot older than `JOURNAL_GRACE_SECONDS` replaces.
 
         All rows of deleted partitions and of `dropped_groups` are deleted, with their dead letters. Return the number
-        of rows. The method works in many short steps, and does nothing while another process trims.
+        of rows. The method works in many short steps, and returns None if another process trims: then some rows may
+        be left.
         """
         ...
 

@@ -22,6 +22,7 @@ from lakelog.storage.compaction import ROLL_BYTES, Compaction
 
 if TYPE_CHECKING:
     from lakelog.storage.cold import ColdStore
+    from lakelog.storage.election import ElectionStore
     from lakelog.storage.groups import GroupStore
     from lakelog.storage.staging import StagingStore
 
@@ -242,6 +243,11 @@ class PartitionStore(Protocol):
         """Staged messages."""
         ...
 
+    @property
+    def elections(self) -> ElectionStore:
+        """Runners of background work."""
+        ...
+
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         """Create heads at offset 0 where there are none. Existing heads, even deleted ones, are unchanged."""
         ...
@@ -354,8 +360,7 @@ class PartitionStore(Protocol):
     async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
         """Remove the heads of partitions that were deleted at least `memory` ago, and return how many.
 
-        A removed partition is never created again. Partitions with segments are left for a later call, and so are those
-        beyond the limit of one call.
+        A removed partition is never created again. Partitions with segments, or above a limit, are left for later.
         """
         ...
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
 import pytest
 
 from lakelog.errors import Unavailable
 from lakelog.maintenance import Maintenance
 from lakelog.maintenance.agent import Agent
+from lakelog.storage.memory import MemoryStore
+from lakelog.storage.store import PartitionStore
 from tests.kit.waiting import eventually_async
 from tests.unit.engine.support import one_engine
 
 
 class Clumsy(Agent):
     def __init__(self, *failures: Exception, every_seconds: float = 0.001) -> None:
-        super().__init__(every_seconds=every_seconds)
+        super().__init__({}, every_seconds=every_seconds)
         self._errors = list(failures)
         self.passes = 0
 
@@ -55,7 +58,7 @@ async def test_an_agent_stops_in_the_middle_of_its_work() -> None:
             began.set()
             await asyncio.Event().wait()
 
-    agent = Slow(every_seconds=0.001)
+    agent = Slow({}, every_seconds=0.001)
     agent.start()
     await began.wait()
     await agent.stop()
@@ -78,3 +81,50 @@ async def test_all_agents_start_and_stop_together() -> None:
         assert len(asyncio.all_tasks()) == before + 4
         await maintenance.stop()
         assert len(asyncio.all_tasks()) == before
+
+
+class Counting(Agent):
+    """Counts the passes in each cell."""
+
+    def __init__(self, *stores: PartitionStore, every_seconds: float = 0.001) -> None:
+        super().__init__(dict(enumerate(stores)), every_seconds=every_seconds)
+        self.passes: Counter[int] = Counter()
+
+    async def work(self) -> None:
+        self.passes.update((await self.elected()).keys())
+
+
+async def test_one_process_works_in_a_cell_and_another_takes_over_when_it_stops() -> None:
+    store = MemoryStore()
+    first, second = Counting(store), Counting(store)
+    first.start()
+    await eventually_async(lambda: first.passes[0] >= 3, every=0.001)
+    second.start()
+    before = first.passes[0]
+    await eventually_async(lambda: first.passes[0] >= before + 5, every=0.001)
+    assert second.passes[0] == 0
+    await first.stop()
+    await eventually_async(lambda: second.passes[0] >= 3, every=0.001)
+    await second.stop()
+
+
+async def test_a_pass_outside_of_the_loop_is_not_subject_to_the_election() -> None:
+    store = MemoryStore()
+    first, second = Counting(store), Counting(store)
+    await first.work()
+    await second.work()
+    assert (first.passes[0], second.passes[0]) == (1, 1)
+
+
+async def test_a_cell_that_is_down_is_worked_in_by_no_process_and_the_others_are() -> None:
+    down = MemoryStore()
+
+    async def refuse(*_: object) -> bool:
+        raise Unavailable("down")
+
+    down.elections.elect = refuse  # type: ignore[method-assign]
+    agent = Counting(down, MemoryStore())
+    agent.start()
+    await eventually_async(lambda: agent.passes[1] >= 3, every=0.001)
+    await agent.stop()
+    assert agent.passes[0] == 0

@@ -13,6 +13,7 @@ from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.compaction import ROLL_BYTES, Compaction
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
+from lakelog.storage.memory.elections import MemoryElections
 from lakelog.storage.memory.groups import MemoryGroups
 from lakelog.storage.memory.hot_tables import HotTables
 from lakelog.storage.memory.listener import Listener
@@ -45,6 +46,7 @@ class MemoryStore:
         self._clock = clock
         self._groups = MemoryGroups(clock, self._is_deleted, self._append_one)
         self._cold = MemoryCold(clock, self._head, self._batch_at, self._offset_at_time)
+        self._elections = MemoryElections(clock)
         self._staging = MemoryStaging(clock, self._head, self._is_deleted, self._append_one)
         self._partitions: dict[int, PartitionRecord] = {}
         self._deleted: dict[int, datetime] = {}
@@ -68,6 +70,10 @@ class MemoryStore:
     @property
     def staging(self) -> MemoryStaging:
         return self._staging
+
+    @property
+    def elections(self) -> MemoryElections:
+        return self._elections
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         await asyncio.sleep(0)

@@ -22,6 +22,7 @@ from lakelog.storage.postgres.rows import head_of, segment_of
 
 _SQL = load("cold")
 _TRIES = 20
+_TRIM_PARTITIONS = 1000
 _LAST_OFFSET = (1 << 63) - 1
 _STATUS = (RegisterStatus.REGISTERED, RegisterStatus.KNOWN, RegisterStatus.TAKEN)
 """Statuses in the order of the numbers that the function returns."""
@@ -97,7 +98,7 @@ class PostgresCold:
         return {row["path"] for row in await self._database.read(_SQL["paths_find"], list(paths))}
 
     async def trim(self) -> int:
-        return int((await self._database.write(_SQL["segments_trim"]))[0][0])
+        return await self._database.walk(_SQL["segments_trim"], _TRIM_PARTITIONS)
 
     async def _search(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         for _ in range(_TRIES):

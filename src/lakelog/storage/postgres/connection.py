@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import LiteralString
 from weakref import WeakValueDictionary
@@ -23,6 +23,8 @@ from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.timeline import Follower, timeline_of
 
 POOL_SIZE = 8
+TRIM_ROWS = 20_000
+"""Number of rows that one statement of background work deletes."""
 ACQUIRE_SECONDS = 10.0
 CHECK_SECONDS = 2.0
 SETTINGS = {
@@ -246,6 +248,18 @@ class Database:
 
     def _unknown(self, detail: str) -> OutcomeUnknown:
         return OutcomeUnknown(detail, unreachable="database", database=str(self._address))
+
+    async def walk(self, query: LiteralString, *limits: int, leading: Sequence[object] = ()) -> int:
+        """Repeat a statement that deletes rows of some partitions until it has seen all, and return the number of rows.
+
+        Its arguments are `leading`, the partition behind which it begins, and `limits`.
+        """
+        after: int | None = 0
+        trimmed = 0
+        while after is not None:
+            after, found = (await self.write(query, *leading, after, *limits))[0]
+            trimmed += found
+        return trimmed
 
     def _unavailable(self, reason: str) -> Unavailable:
         return Unavailable(

@@ -38,6 +38,8 @@ _STATUS = tuple(CommitStatus)
 _STATES = (DeadLetterState.DEAD, DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
 """States in the order of their stored numbers."""
 _TRIM_ROWS = 50_000
+_TRIM_JOURNALS = 2000
+_LAST_ID = (1 << 63) - 1
 
 
 class PostgresGroups:
@@ -94,15 +96,20 @@ class PostgresGroups:
         }
         return [answers[part] for part in range(len(entries))]
 
-    async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
+    async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int | None:
         grace = timedelta(seconds=JOURNAL_GRACE_SECONDS)
         trimmed = 0
-        while True:
+        group: int | None = _LAST_ID
+        pid = _LAST_ID
+        while group is not None:
             # Bounded, so that each transaction is short and blocks no other.
-            rows = await self._database.read(_SQL["journals_trim"], grace, list(dropped_groups), _TRIM_ROWS)
-            trimmed += int(rows[0][0])
-            if rows[0][0] < _TRIM_ROWS:
-                return trimmed
+            limits = (_TRIM_ROWS, _TRIM_JOURNALS)
+            rows = await self._database.read(_SQL["journals_trim"], grace, list(dropped_groups), *limits, group, pid)
+            found, group, pid = rows[0]
+            if found is None:
+                return None
+            trimmed += found
+        return trimmed
 
     async def members_read(self, group_id: int) -> MembersRead:
         return (await self.members_list([group_id]))[0]

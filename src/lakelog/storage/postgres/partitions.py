@@ -21,7 +21,8 @@ from lakelog.storage.compaction import ROLL_BYTES, Compaction, is_mostly_retired
 from lakelog.storage.postgres.announcing import Announcements
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
-from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.connection import TRIM_ROWS, Database
+from lakelog.storage.postgres.elections import PostgresElections
 from lakelog.storage.postgres.groups import PostgresGroups
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import head_of, segment_of
@@ -51,6 +52,7 @@ _COMPACT_TABLES = 8
 _COMPACT_BYTES = 4 << 20
 """Bytes that one statement copies. Publishers to these partitions wait for it."""
 _COMPACT_STATEMENTS = 100
+_TRIM_PARTITIONS = 1000
 _REMOVE_PARTITIONS = 1000
 _REMOVE_STATEMENTS = 20
 _DEFAULT_KEY_MEMORY = timedelta(hours=24)
@@ -68,6 +70,7 @@ class PostgresStore:
         database.on_replaced(self._appender.drop)
         self._groups = PostgresGroups(database, self._appender)
         self._cold = PostgresCold(database)
+        self._elections = PostgresElections(database)
         self._staging = PostgresStaging(database, self._appender)
 
     @property
@@ -81,6 +84,10 @@ class PostgresStore:
     @property
     def staging(self) -> PostgresStaging:
         return self._staging
+
+    @property
+    def elections(self) -> PostgresElections:
+        return self._elections
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:
         await self._database.write(_SQL["heads_create"], list(pids), epoch)
@@ -273,12 +280,22 @@ class PostgresStore:
         return copied
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
-        heads = (await self._database.write(_SQL["heads_trim"]))[0][0]
-        producers = (await self._database.write(_SQL["producers_trim"], PRODUCER_MEMORY))[0][0]
-        keys = (await self._database.write(_SQL["keys_trim"], _DEFAULT_KEY_MEMORY, list(incarnation_memory)))[0][0]
+        heads = await self._database.walk(_SQL["heads_trim"], _TRIM_PARTITIONS, TRIM_ROWS)
+        producers = await self._database.walk(
+            _SQL["producers_trim"], _TRIM_PARTITIONS, TRIM_ROWS, leading=(PRODUCER_MEMORY,)
+        )
+        keys = await self._trim_keys(_SQL["keys_trim"], _DEFAULT_KEY_MEMORY, list(incarnation_memory))
         for incarnation, memory in incarnation_memory.items():
-            keys += (await self._database.write(_SQL["keys_trim_topic"], memory, incarnation))[0][0]
+            keys += await self._trim_keys(_SQL["keys_trim_topic"], memory, incarnation)
         return Trimmed(heads=heads, producers=producers, keys=keys)
+
+    async def _trim_keys(self, query: LiteralString, memory: timedelta, topics: object) -> int:
+        trimmed = 0
+        while True:
+            row = (await self._database.write(query, memory, topics, TRIM_ROWS))[0]
+            trimmed += int(row["reservations"])
+            if max(row) < TRIM_ROWS:
+                return trimmed
 
     async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
         removed = 0

@@ -197,6 +197,29 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.heads_trim_some(p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_until bigint := lakelog.partitions_walk(p_after, p_partitions);
+    v_is_limited boolean;
+begin
+    with walked as materialized (
+        select p.pid, o.version as oldest, h.version as newest from lakelog.partition p
+        cross join lateral (select x.version from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h
+        cross join lateral (select x.version from lakelog.head x where x.pid = p.pid order by x.version limit 1) o
+        where p.pid > p_after and (v_until is null or p.pid <= v_until)
+    ), doomed as (
+        delete from lakelog.head old using walked s
+        where old.pid = s.pid and old.version >= s.oldest and old.version < least(s.newest, s.oldest + p_rows)
+        returning 1
+    )
+    select (select count(*) from doomed), coalesce(bool_or(s.newest - s.oldest > p_rows), false)
+    into trimmed, v_is_limited from walked s;
+    next_after := case when v_is_limited then p_after else v_until end;
+end
+$$;
+
 CREATE FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -445,6 +468,61 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.journals_trim_some(p_grace interval, p_dropped bigint[], p_limit bigint, p_journals integer, p_group bigint, p_pid bigint, OUT trimmed bigint, OUT next_group bigint, OUT next_pid bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_before timestamptz := clock_timestamp() - p_grace;
+    v_newest lakelog.journal;
+    v_state smallint;
+    v_rows bigint;
+begin
+    if not pg_try_advisory_xact_lock(lakelog.lock_key(-2)) then
+        return;
+    end if;
+    trimmed := 0;
+    for i in 1 .. p_journals loop
+        select * into v_newest from lakelog.journal where (group_id, pid) < (p_group, p_pid)
+        order by group_id desc, pid desc, version desc limit 1;
+        if not found then
+            next_group := null;
+            exit;
+        end if;
+        select state into v_state from lakelog.head where pid = v_newest.pid order by version desc limit 1;
+        if v_state is null and exists (select from lakelog.closed_topic c where c.incarnation = v_newest.pid >> 16) then
+            v_state := 2;
+        end if;
+        if v_state = 2 or v_newest.group_id = any (p_dropped) then
+            v_rows := lakelog.journal_drop(v_newest.group_id, v_newest.pid, p_limit - trimmed);
+        else
+            v_rows := lakelog.journal_cut(v_newest, v_before, p_limit - trimmed);
+        end if;
+        trimmed := trimmed + v_rows;
+        next_group := p_group;
+        next_pid := p_pid;
+        exit when trimmed >= p_limit;  -- Rows of this journal may be left.
+        p_group := v_newest.group_id;
+        p_pid := v_newest.pid;
+        next_group := p_group;
+        next_pid := p_pid;
+    end loop;
+    if next_group is not null then
+        return;
+    end if;
+    delete from lakelog.members where ctid = any (array(
+        select old.ctid from lakelog.members old
+        where old.group_id = any (p_dropped) or exists (
+            select from lakelog.members next
+            where next.group_id = old.group_id and next.version = old.version + 1 and next.at < v_before)
+        limit p_limit));
+    get diagnostics v_rows = row_count;
+    trimmed := trimmed + v_rows;
+    delete from lakelog.heartbeat where ctid = any (array(
+        select h.ctid from lakelog.heartbeat h
+        where h.group_id = any (p_dropped) or h.seen_at < clock_timestamp() - interval '1 day' limit p_limit));
+end
+$$;
+
 CREATE FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint) RETURNS smallint[]
     LANGUAGE plpgsql
     AS $$
@@ -626,6 +704,15 @@ begin
 end
 $$;
 
+CREATE TABLE lakelog.partition (
+    pid bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE FUNCTION lakelog.partitions_walk(p_after bigint, p_partitions integer) RETURNS bigint
+    LANGUAGE sql STABLE
+    RETURN (SELECT p.pid FROM lakelog.partition p WHERE (p.pid > partitions_walk.p_after) ORDER BY p.pid OFFSET (partitions_walk.p_partitions - 1) LIMIT 1);
+
 CREATE TABLE lakelog.pipeline_run (
     run_id text NOT NULL,
     environment_id bigint NOT NULL,
@@ -682,6 +769,29 @@ begin
     )
     select count(*) into v_trimmed from doomed;
     return v_trimmed;
+end
+$$;
+
+CREATE FUNCTION lakelog.producers_trim_some(p_memory interval, p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_until bigint := lakelog.partitions_walk(p_after, p_partitions);
+begin
+    delete from lakelog.producer_batch where ctid = any (array(
+        select old.ctid from (
+            select pid, producer, max(sequence) as last, max(at) as last_at from lakelog.producer_batch
+            where pid > p_after and pid <= coalesce(v_until, 9223372036854775807) group by pid, producer
+        ) newest
+        cross join lateral (
+            select b.ctid from lakelog.producer_batch b
+            where b.pid = newest.pid and b.producer = newest.producer
+              and (b.sequence <= newest.last - 5 or newest.last_at < clock_timestamp() - p_memory)
+        ) old
+        limit p_rows
+    ));
+    get diagnostics trimmed = row_count;
+    next_after := case when trimmed = p_rows then p_after else v_until end;
 end
 $$;
 
@@ -953,6 +1063,24 @@ begin
 end
 $_$;
 
+CREATE FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    -- First without a write: all but one of the callers end here.
+    if exists (
+        select from lakelog.runner r where r.task = p_task and r.runner <> p_runner and r.until > clock_timestamp()
+    ) then
+        return false;
+    end if;
+    perform set_config('synchronous_commit', 'off', true);
+    insert into lakelog.runner as r (task, runner, until) values (p_task, p_runner, clock_timestamp() + p_lease)
+    on conflict (task) do update set runner = excluded.runner, until = excluded.until
+    where r.runner = excluded.runner or r.until <= clock_timestamp();
+    return found;
+end
+$$;
+
 CREATE FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) RETURNS TABLE(part integer, status smallint, reason text)
     LANGUAGE plpgsql
     AS $$
@@ -1025,6 +1153,22 @@ begin
     )
     select count(*) into v_trimmed from doomed;
     return v_trimmed;
+end
+$$;
+
+CREATE FUNCTION lakelog.segments_trim_some(p_after bigint, p_partitions integer, OUT next_after bigint, OUT trimmed bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+begin
+    next_after := lakelog.partitions_walk(p_after, p_partitions);
+    delete from lakelog.segment old
+    using (
+        select p.pid, h.log_start from lakelog.partition p
+        cross join lateral (select x.log_start from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h
+        where p.pid > p_after and (next_after is null or p.pid <= next_after)
+    ) newest
+    where old.pid = newest.pid and old.end_offset <= newest.log_start;
+    get diagnostics trimmed = row_count;
 end
 $$;
 
@@ -1311,11 +1455,6 @@ CREATE TABLE lakelog.orphan (
     first_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
-CREATE TABLE lakelog.partition (
-    pid bigint NOT NULL,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
-);
-
 CREATE TABLE lakelog.producer_batch (
     pid bigint NOT NULL,
     producer bytea NOT NULL,
@@ -1346,6 +1485,13 @@ CREATE TABLE lakelog.roll (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     kept boolean DEFAULT false NOT NULL
 );
+
+CREATE TABLE lakelog.runner (
+    task text NOT NULL,
+    runner text NOT NULL,
+    until timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE lakelog.segment (
     pid bigint NOT NULL,
@@ -1506,6 +1652,9 @@ ALTER TABLE ONLY lakelog.reservation
 ALTER TABLE ONLY lakelog.roll
     ADD CONSTRAINT roll_pkey PRIMARY KEY (roll);
 
+ALTER TABLE ONLY lakelog.runner
+    ADD CONSTRAINT runner_pkey PRIMARY KEY (task);
+
 ALTER TABLE ONLY lakelog.segment
     ADD CONSTRAINT segment_pkey PRIMARY KEY (pid, end_offset);
 
@@ -1595,6 +1744,9 @@ GRANT ALL ON FUNCTION lakelog.heads_create(p_pids bigint[], p_epoch integer) TO 
 REVOKE ALL ON FUNCTION lakelog.heads_trim() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heads_trim() TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.heads_trim_some(p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.heads_trim_some(p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) TO lakelog_service;
 
@@ -1619,6 +1771,9 @@ GRANT ALL ON FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids big
 
 REVOKE ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journals_trim_some(p_grace interval, p_dropped bigint[], p_limit bigint, p_journals integer, p_group bigint, p_pid bigint, OUT trimmed bigint, OUT next_group bigint, OUT next_pid bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_trim_some(p_grace interval, p_dropped bigint[], p_limit bigint, p_journals integer, p_group bigint, p_pid bigint, OUT trimmed bigint, OUT next_group bigint, OUT next_pid bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_not_after bigint[], p_statuses smallint[], p_ms bigint) TO lakelog_service;
@@ -1647,6 +1802,11 @@ GRANT ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with 
 REVOKE ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.partition TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.partitions_walk(p_after bigint, p_partitions integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.partitions_walk(p_after bigint, p_partitions integer) TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.pipeline_run TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) FROM PUBLIC;
@@ -1654,6 +1814,9 @@ GRANT ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p
 
 REVOKE ALL ON FUNCTION lakelog.producers_trim(p_memory interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.producers_trim(p_memory interval) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.producers_trim_some(p_memory interval, p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.producers_trim_some(p_memory interval, p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) TO lakelog_service;
@@ -1684,11 +1847,17 @@ GRANT ALL ON FUNCTION lakelog.roll_keep(p_roll integer, p_grace interval, p_byte
 REVOKE ALL ON FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace interval) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.segments_trim() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.segments_trim() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.segments_trim_some(p_after bigint, p_partitions integer, OUT next_after bigint, OUT trimmed bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.segments_trim_some(p_after bigint, p_partitions integer, OUT next_after bigint, OUT trimmed bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.span_keep(p_roll integer, p_pid bigint, p_first bigint, p_target integer, p_grace interval, p_bytes bigint) FROM PUBLIC;
 
@@ -1734,8 +1903,6 @@ GRANT SELECT ON TABLE lakelog.migration TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
 
-GRANT SELECT,INSERT,DELETE ON TABLE lakelog.partition TO lakelog_service;
-
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 
 GRANT SELECT,DELETE ON TABLE lakelog.promoted TO lakelog_service;
@@ -1743,6 +1910,8 @@ GRANT SELECT,DELETE ON TABLE lakelog.promoted TO lakelog_service;
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.reservation TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.roll TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.runner TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.segment TO lakelog_service;
 

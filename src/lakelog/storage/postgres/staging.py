@@ -11,7 +11,7 @@ import asyncpg
 
 from lakelog.model.write import writer_of
 from lakelog.storage.postgres.appending import Appender
-from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.connection import TRIM_ROWS, Database
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.staging import (
     DECISION_MEMORY,
@@ -63,7 +63,7 @@ class PostgresWriteCatalog:
         await self._database.read(_SQL["decision_finish"], incarnation, write_id)
 
     async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
-        return int((await self._database.read(_SQL["decision_trim"], memory))[0][0])
+        return int((await self._database.read(_SQL["decision_trim"], memory, TRIM_ROWS))[0][0])
 
 
 class PostgresStaging:
@@ -132,7 +132,7 @@ class PostgresStaging:
         ]
 
     async def promoted_trim(self, memory: timedelta = MARK_MEMORY) -> int:
-        return int((await self._database.read(_SQL["promoted_trim"], memory))[0][0])
+        return int((await self._database.read(_SQL["promoted_trim"], memory, TRIM_ROWS))[0][0])
 
 
 @lru_cache(maxsize=100)

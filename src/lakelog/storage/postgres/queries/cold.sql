@@ -60,8 +60,8 @@ order by s.pid, s.end_offset;
 -- paths_find: returns those of the paths that are registered
 select path from lakelog.segment where path = any ($1::text[]);
 
--- segments_trim: deletes segments below the log start
-select lakelog.segments_trim();
+-- segments_trim: deletes segments below the log start, in some partitions, and returns where to continue
+select next_after, trimmed from lakelog.segments_trim_some($1, $2);
 
 -- orphans_record: records new orphans, and returns the paths that were recorded before the given age
 with noted as (

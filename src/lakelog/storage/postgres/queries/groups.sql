@@ -38,8 +38,8 @@ select clock_ms, statuses from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7
 select clock_ms, statuses
 from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
--- journals_trim: deletes rows that are no longer needed, up to a limit
-select lakelog.journals_trim($1, $2, $3);
+-- journals_trim: deletes rows that are no longer needed, up to a limit, and returns where to continue
+select trimmed, next_group, next_pid from lakelog.journals_trim_some($1, $2, $3, $4, $5, $6);
 
 -- members_list: returns the newest membership of each group, and when each member was last seen
 select a.part, n.version, n.body, lakelog.ms(clock_timestamp()) as clock_ms, h.member_id, lakelog.ms(h.seen_at) as seen_ms

@@ -153,31 +153,37 @@ select lakelog.roll_drop($1, $2);
 -- partitions_remove: removes partitions that were deleted some time ago, oldest first, up to a limit
 select lakelog.partitions_remove($1, $2);
 
--- heads_trim: deletes all head rows except the newest
-select lakelog.heads_trim();
+-- heads_trim: deletes all head rows except the newest, in some partitions, and returns where to continue
+select next_after, trimmed from lakelog.heads_trim_some($1, $2, $3);
 
--- producers_trim: deletes all but the last five batches of active producers, and all batches of inactive ones
-select lakelog.producers_trim($1);
+-- producers_trim: deletes all but the last five batches of active producers, and all of inactive ones, in some partitions
+select next_after, trimmed from lakelog.producers_trim_some($1, $2, $3, $4);
 
--- keys_trim: deletes old idempotency keys, except those of topics with their own memory; uses `now` because no index helps
--- with a clock that advances within the statement
+-- keys_trim: deletes some old idempotency keys, except those of topics with their own memory; uses `now` because no index
+-- helps with a clock that advances within the statement
 with reservations as (
-    delete from lakelog.reservation where at < now() - $1::interval and incarnation <> all ($2::bigint[])
+    delete from lakelog.reservation where ctid = any (array(
+        select ctid from lakelog.reservation where at < now() - $1::interval and incarnation <> all ($2::bigint[]) limit $3))
     returning 1
 ), appends as (
-    delete from lakelog.keyed_append where at < now() - $1::interval and pid >> 16 <> all ($2::bigint[])
+    delete from lakelog.keyed_append where ctid = any (array(
+        select ctid from lakelog.keyed_append where at < now() - $1::interval and pid >> 16 <> all ($2::bigint[]) limit $3))
+    returning 1
 )
-select count(*) from reservations;
+select (select count(*) from reservations) as reservations, (select count(*) from appends) as appends;
 
--- keys_trim_topic: deletes old idempotency keys of a topic with its own memory
+-- keys_trim_topic: deletes some old idempotency keys of a topic with its own memory
 with reservations as (
-    delete from lakelog.reservation where at < now() - $1::interval and incarnation = $2::bigint
+    delete from lakelog.reservation where ctid = any (array(
+        select ctid from lakelog.reservation where at < now() - $1::interval and incarnation = $2::bigint limit $3))
     returning 1
 ), appends as (
-    delete from lakelog.keyed_append
-    where at < now() - $1::interval and pid >= $2::bigint << 16 and pid < ($2::bigint + 1) << 16
+    delete from lakelog.keyed_append where ctid = any (array(
+        select ctid from lakelog.keyed_append
+        where at < now() - $1::interval and pid >= $2::bigint << 16 and pid < ($2::bigint + 1) << 16 limit $3))
+    returning 1
 )
-select count(*) from reservations;
+select (select count(*) from reservations) as reservations, (select count(*) from appends) as appends;
 
 -- clock_read: returns the database's time
 select clock_timestamp();

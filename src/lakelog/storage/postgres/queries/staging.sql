@@ -39,7 +39,11 @@ from lakelog.staged s group by 1, 2
 having max(s.staged_at) <= clock_timestamp() - $1::interval order by 3 desc limit $2;
 
 -- promoted_trim: deletes old marks of promoted writes
-with doomed as (delete from lakelog.promoted where at < now() - $1::interval returning 1)
+with doomed as (
+    delete from lakelog.promoted where ctid = any (array(
+        select ctid from lakelog.promoted where at < now() - $1::interval limit $2))
+    returning 1
+)
 select count(*) from doomed;
 
 -- decision_create: records a decision, if the topic is open at this epoch and no decision exists
@@ -61,13 +65,15 @@ where incarnation = $1 and write_id = $2 and finished_at is null;
 
 -- decision_trim: deletes old finished decisions, except the newest of each writer in a topic that exists
 with doomed as (
-    delete from lakelog.decision d
-    where d.finished_at < clock_timestamp() - $1::interval and (
-        exists (
-            select from lakelog.decision n
-            where n.incarnation = d.incarnation and n.writer = d.writer and n.number > d.number
-        ) or not exists (select from lakelog.topic t where t.incarnation = d.incarnation and t.closed_at is null)
-    )
+    delete from lakelog.decision where ctid = any (array(
+        select d.ctid from lakelog.decision d
+        where d.finished_at < clock_timestamp() - $1::interval and (
+            exists (
+                select from lakelog.decision n
+                where n.incarnation = d.incarnation and n.writer = d.writer and n.number > d.number
+            ) or not exists (select from lakelog.topic t where t.incarnation = d.incarnation and t.closed_at is null)
+        )
+        limit $2))
     returning 1
 )
 select count(*) from doomed;

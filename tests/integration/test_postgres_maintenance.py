@@ -1,0 +1,76 @@
+"""Background work on PostgreSQL catches up in statements of bounded size."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from lakelog.storage.postgres import groups, migrate, open_store, partitions
+from lakelog.storage.store import Trimmed
+from tests.contract.group_values import new_group, versions_of, write
+from tests.contract.values import create
+
+ROWS = 4000
+LIMIT = 500
+
+
+async def test_hours_without_maintenance_are_trimmed_in_small_statements(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One busy partition, one busy producer and a day of keys among idle partitions."""
+    monkeypatch.setattr(partitions, "TRIM_ROWS", LIMIT)
+    monkeypatch.setattr(partitions, "_TRIM_PARTITIONS", 3)
+    await migrate(database)
+    store = await open_store(database)
+    admin = await asyncpg.connect(database)
+    try:
+        pids = await create(store, 10)
+        fill = "select {} from generate_series(1, $1::integer) n"
+        for table, row in (
+            ("head", f"{pids[4]}, n, n, 0, n, now(), 0, 0, 0"),
+            ("producer_batch", f"{pids[7]}, 'p', n, 1, n, now()"),
+            ("reservation", "7, int8send(n), '', 0, now() - interval '2 days'"),
+            ("keyed_append", "7 << 16, int8send(n), 0, now() - interval '2 days'"),
+        ):
+            await admin.execute(f"insert into lakelog.{table} {fill.format(row)}", ROWS)
+        await admin.execute("create table most (rows bigint)")
+        for table in ("head", "producer_batch", "reservation", "keyed_append"):
+            await admin.execute(
+                f"create function most_{table}() returns trigger language plpgsql as "
+                "$$ begin insert into public.most select count(*) from gone; return null; end $$"
+            )
+            await admin.execute(
+                f"create trigger most after delete on lakelog.{table} referencing old table as gone "
+                f"for each statement execute function most_{table}()"
+            )
+        assert await store.trim({}) == Trimmed(heads=ROWS, producers=ROWS - 5, keys=ROWS)
+        assert await admin.fetchval("select max(rows) from most") == LIMIT
+        assert await store.trim({}) == Trimmed()
+        assert [head.next_offset for head in await store.heads_read(pids)] == [0] * 4 + [ROWS] + [0] * 5
+    finally:
+        await admin.close()
+        await store.close()
+
+
+async def test_journals_are_trimmed_in_small_statements(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement looks at a few journals and continues after the last one."""
+    monkeypatch.setattr(groups, "_TRIM_ROWS", 7)
+    monkeypatch.setattr(groups, "_TRIM_JOURNALS", 2)
+    await migrate(database)
+    store = await open_store(database)
+    admin = await asyncpg.connect(database)
+    try:
+        group, pids = new_group(), await create(store, 5)
+        for pid in pids:
+            await write(store.groups, group, pid, range(1, 21), snapshots=[1, 20])
+        await admin.execute("update lakelog.journal set at = at - $1::interval", timedelta(hours=1))
+        assert await store.groups.journals_trim() == 5 * 19
+        for pid in pids:
+            assert await versions_of(store.groups, group, pid) == [20]
+        assert await store.groups.journals_trim([group]) == 5
+        assert await store.groups.journals_trim([group]) == 0
+    finally:
+        await admin.close()
+        await store.close()
