@@ -181,6 +181,18 @@ class Topology:
         finally:
             connection.close()
 
+    def add_standby(self, number: int) -> Cluster:
+        """Start a standby of the cell's cluster. It streams from it, and no server uses it."""
+        primary = self.clusters[number]
+        return self._stack.enter_context(Cluster(settings=primary.settings, primary=primary))
+
+    def promote(self, number: int, standby: Cluster) -> None:
+        """Promote the standby, and lead all new connections to the cell to it."""
+        standby.promote()
+        self.clusters[number] = standby
+        for server in self.servers:
+            server.database_links[number].upstream = ("127.0.0.1", standby.port)
+
     def heal(self) -> None:
         """Undo all faults: start and resume all processes, and restore every link."""
         self.store_proxy.pass_through()

@@ -1,6 +1,17 @@
 """Faults by their names, grouped in files by the affected part."""
 
-from prove.lab.faults import clients, clocks, groups, network, object_store, postgres, resources, servers, tiering
+from prove.lab.faults import (
+    clients,
+    clocks,
+    failover,
+    groups,
+    network,
+    object_store,
+    postgres,
+    resources,
+    servers,
+    tiering,
+)
 from prove.lab.faults.fault import BaseFault, Fault
 
 KINDS: dict[str, type[BaseFault]] = {
@@ -23,6 +34,7 @@ KINDS: dict[str, type[BaseFault]] = {
         postgres.DiskFails,
         postgres.ConnectionStorm,
         postgres.HeldSnapshot,
+        failover.Promotion,
         network.LinkDown,
         network.LinkHalfOpen,
         network.SlowLink,
