@@ -14,7 +14,7 @@ from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
-from lakelog.engine.groups.dead_letters import DeadLetters
+from lakelog.engine.groups.dead_letters import DeadLetters, ReadResources
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
@@ -23,6 +23,7 @@ from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
 from lakelog.engine.lake.writes import Writes
 from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.engine.leasing.exclusions import FilterEvaluator
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.leasing.leases import Leases
 from lakelog.engine.leasing.matching import LeasingContext
@@ -63,7 +64,8 @@ class Engine:
         self.extents = Extents(cells, self.settings.object_store)
         self._changes = changes = Changes(cells)
         self.waiters = changes.waiters
-        self._batch_cache = BatchCache(self.extents)
+        evaluator = FilterEvaluator()
+        self._batch_cache = BatchCache(self.extents, evaluator)
         changes.add_partition_cache(self._batch_cache.grew)
         self._committers = {
             cell: Committer(store, changes.announcers[cell].grew, self._batch_cache.appended)
@@ -96,7 +98,8 @@ class Engine:
         )
         self.leases = Leases(context, self.topics, self.group_directory, self.members)
         grew = {cell: partial(changes.partition_moved, cell) for cell in cells}
-        self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, grew)
+        resources = ReadResources(budget=self.budget, evaluator=evaluator)
+        self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, grew, resources)
         self.caches = CellCaches(
             self.topics.drop,
             self.extents.drop,

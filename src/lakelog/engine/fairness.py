@@ -65,14 +65,15 @@ class Shares:
         return not self._refused_at or not self._is_another_waiting(environment, held)
 
     def take(self, environment: int, size: int) -> None:
-        self._held[environment] = self._held.get(environment, 0) + size
+        if size:
+            self._held[environment] = self._held.get(environment, 0) + size
 
     def give(self, environment: int, size: int) -> None:
-        left = self._held[environment] - size
+        left = self._held.get(environment, 0) - size
         if left:
             self._held[environment] = left
         else:
-            del self._held[environment]
+            self._held.pop(environment, None)
 
     def _is_another_waiting(self, environment: int, held: int) -> bool:
         """Return whether an environment that holds less than `held` was refused a moment ago."""

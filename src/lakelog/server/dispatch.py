@@ -51,7 +51,11 @@ class Dispatch:
             return Response(204, b"")
         if audit is not None and audit.result is not None:
             call.note(messages=str(getattr(reply, audit.result)))
-        return json_response(reply if operation.form is None else operation.form.write(reply), operation.status)
+        answer = json_response(reply if operation.form is None else operation.form.write(reply), operation.status)
+        if operation.method == "GET":
+            # Only reads are refused here: a change is done already.
+            call.hold(len(answer.body))
+        return answer
 
     async def _body(self, call: Call) -> bytes:
         if self._decoder is None or self._operation.method == "GET":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +20,7 @@ from lakelog.server import expansion
 from lakelog.server.expansion import MAX_ANSWER_BYTES
 from lakelog.wire.frames import ARROW_MEDIA_TYPE, MEDIA_TYPE, NO_PRODUCER, PublishFrame, write_publish
 from tests.kit.waiting import eventually_async
-from tests.unit.server.harness import World, world
+from tests.unit.server.harness import World, working, world
 
 ROWS, PARTITIONS = 16, 4
 WHO = {"topic": "orders", "group": "g", "owner": "o"}
@@ -138,3 +140,59 @@ async def test_a_response_that_the_budget_cannot_hold_is_refused_and_its_message
         reply = await made.call("POST", "/v1/consume", json=asked)
         (message, *_) = reply.json["leases"][0]["messages"]
         assert (reply.status, message["failures"]) == (200, 0)
+
+
+async def _die(made: World, count: int, value: str) -> None:
+    """Let a group reject messages for good."""
+    who = {**WHO, "topic": "jobs"}
+    for _ in range(count):
+        assert (await made.publish("jobs", {"value": value})).status == 200
+    dead = 0
+    while dead < count:
+        reply = await made.call("POST", "/v1/consume", json={**who, "max_messages": 1000, "start_from": "earliest"})
+        for lease in reply.json["leases"]:
+            offsets = [message["offset"] for message in lease["messages"]]
+            body = {**who, "partition": 0, "token": lease["token"], "offsets": offsets, "kind": "fatal"}
+            assert (await made.call("POST", "/v1/nack", json=body)).status == 204
+            dead += len(offsets)
+
+
+async def test_a_page_of_dead_letters_ends_before_it_is_large() -> None:
+    async with working() as made:
+        await _die(made, 20, "x" * ((1 << 20) - 8))
+        used = _watch_peak(made)
+        found, after = 0, ""
+        while True:
+            reply = await made.call("GET", "/v1/groups/g/dead-letters", query=f"limit=1000{after}")
+            assert reply.status == 200 and len(reply.body) < 10 << 20
+            found += len(reply.json["dead_letters"])
+            assert max(used) >= len(reply.body)
+            if reply.json.get("next") is None:
+                break
+            after = f"&after={reply.json['next']}"
+        assert found == 20 and made.engine.budget.used == 0
+        with made.engine.budget.held(made.engine.budget.limit - (4 << 20)):
+            reply = await made.call("GET", "/v1/groups/g/dead-letters", query="limit=1000")
+        assert (reply.status, made.engine.budget.used) == (429, 0)
+
+
+async def test_a_filter_of_dead_letters_does_not_stop_the_event_loop() -> None:
+    async with working() as made:
+        await _die(made, 2, "a" * (256 << 10))
+        longest = 0.0
+
+        async def watch() -> None:
+            nonlocal longest
+            while True:
+                begun = time.perf_counter()
+                await asyncio.sleep(0.001)
+                longest = max(longest, time.perf_counter() - begun)
+
+        watching = asyncio.create_task(watch())
+        begun = time.perf_counter()
+        where = "value like '" + quote("%" + "a_" * 30 + "b%") + "'"
+        reply = await made.call("GET", "/v1/groups/g/dead-letters", query=f"where={quote(where, safe='%')}")
+        took = time.perf_counter() - begun
+        watching.cancel()
+        assert (reply.status, reply.json["dead_letters"]) == (200, [])
+        assert longest < max(0.1, took / 4)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
 import msgspec
 
+from lakelog.engine.budget import Budget
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.redrive import (
@@ -26,6 +27,7 @@ from lakelog.engine.groups.redrive import (
     to_key,
     to_letter,
 )
+from lakelog.engine.leasing.exclusions import FilterEvaluator
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import (
     Conflict,
@@ -49,7 +51,7 @@ from lakelog.model.dead_letters import (
     RedriveRequest,
     RetryRequest,
 )
-from lakelog.model.filter import parse
+from lakelog.model.filter import Filter, parse
 from lakelog.model.group import Group
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
@@ -59,7 +61,10 @@ from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
 from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal
 
 _PER_PURGE = 1000
-_PAGE = 100
+_PAGE, _FIRST_PAGE = 100, 20
+"""The most dead letters that are read at once, and those that are read before their size is known."""
+PAGE_BYTES = 8 << 20
+"""The decompressed size of dead letters at which a page ends."""
 _MAX_LOOKED_AT = 10_000
 """The largest number of dead letters that one page of a listing reads, even if the filter accepts fewer."""
 _TRIES = 5
@@ -78,6 +83,14 @@ class _Found:
     cursor: Cursor
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResources:
+    """The resources that reads of dead letters share with other calls of the process."""
+
+    budget: Budget = field(default_factory=lambda: Budget(256 << 20))
+    evaluator: FilterEvaluator = field(default_factory=FilterEvaluator)
+
+
 class DeadLetters:
     """The dead letters of all groups. `grew` maps a cell to a callback for partitions that got messages."""
 
@@ -88,7 +101,10 @@ class DeadLetters:
         topics: Topics,
         directory: GroupDirectory,
         grew: Mapping[int, Callable[[int], None]],
+        resources: ReadResources | None = None,
     ) -> None:
+        resources = resources or ReadResources()
+        self._budget, self._evaluator = resources.budget, resources.evaluator
         self._catalog = catalog
         self._cells = cells
         self._topics = topics
@@ -97,18 +113,23 @@ class DeadLetters:
 
     async def list(self, scope: Scope, query: DeadLetterQuery) -> DeadLetterPage:
         """Return the dead letters that match the query, in the order of cell, partition and offset."""
-        matches, begin = _matches(query.where), _parse_cursor(query.after)
+        wanted, begin = _filter(query.where), _parse_cursor(query.after)
         group = await self._directory.resolve(scope, query.group, create=False)
         topics = await self._topics_of(scope, group, query.topic)
         letters: builtins.list[DeadLetter] = []
-        looked_at = 0
-        async for found in self._walk(group, topics, DeadLetterState(query.state), begin, query.partition):
-            looked_at += 1
-            if matches(found.letter):
-                letters.append(found.letter)
-            if len(letters) == query.limit or looked_at == _MAX_LOOKED_AT:
-                return DeadLetterPage(letters=letters, next=_cursor_text(found.cursor))
-        return DeadLetterPage(letters=letters)
+        looked_at = size = 0
+        try:
+            async for found in self._walk(group, topics, DeadLetterState(query.state), begin, query.partition):
+                looked_at += 1
+                if await self._matches(wanted, found.letter):
+                    letters.append(found.letter)
+                    self._budget.take(_size(found.letter), scope.environment_id)
+                    size += _size(found.letter)
+                if len(letters) == query.limit or looked_at == _MAX_LOOKED_AT or size >= PAGE_BYTES:
+                    return DeadLetterPage(letters=letters, next=_cursor_text(found.cursor))
+            return DeadLetterPage(letters=letters)
+        finally:
+            self._budget.give(size, scope.environment_id)
 
     async def find(self, scope: Scope, request: DeadLetterRequest) -> DeadLetter:
         """Return the group's newest dead letter of that message, in any state."""
@@ -191,19 +212,20 @@ class DeadLetters:
             for first in range(0, len(ids), _PAGE):
                 yield await self._named(group, topics, ids[first : first + _PAGE], tally), False
             return
-        matches = _matches(choice.where)
+        wanted = _filter(choice.where)
         page: builtins.list[_Found] = []
-        left = choice.limit
+        left, size = choice.limit, 0
         async for found in self._walk(group, topics, DeadLetterState.DEAD, None):
-            if not matches(found.letter):
+            if not await self._matches(wanted, found.letter):
                 continue
             if left == 0:
                 yield page, True
                 return
-            if len(page) == _PAGE:
+            if len(page) == _PAGE or size >= PAGE_BYTES:
                 yield page, False
-                page = []
+                page, size = [], 0
             page.append(found)
+            size += _size(found.letter)
             left -= counts(found.letter)
         yield page, False
 
@@ -227,11 +249,18 @@ class DeadLetters:
             store, pids = self._cells[cell], sorted(by_cell[cell])
             after = begin[1] if begin is not None and cell == begin[0] else None
             until = to_ms(await store.clock())
-            while stored := await store.groups.dead_list(group.group_id, pids, state=state, after=after, limit=_PAGE):
+            limit = _FIRST_PAGE
+            while stored := await store.groups.dead_list(group.group_id, pids, state=state, after=after, limit=limit):
                 for one in stored:
                     if one.at_ms <= until:
                         yield _found(one, topics, cell)
                 after = stored[-1].key
+                size = sum(len(one.payload or b"") for one in stored)
+                limit = max(1, min(_PAGE, PAGE_BYTES * len(stored) // max(1, size)))
+
+    async def _matches(self, wanted: Filter | None, letter: DeadLetter) -> bool:
+        """Return whether the filter selects the dead letter. A filter that is expensive for it lets other calls run."""
+        return wanted is None or await self._evaluator.matches(wanted, to_filter_input(letter), _size(letter))
 
     async def _named(
         self, group: Group, topics: Mapping[int, Topic], ids: Sequence[str], tally: Tally
@@ -324,11 +353,14 @@ def _found(stored: StoredDeadLetter, topics: Mapping[int, Topic], cell: int) -> 
     return _Found(topic, to_letter(stored, topic), (cell, stored.key))
 
 
-def _matches(where: str | None) -> Callable[[DeadLetter], bool]:
-    if where is None:
-        return lambda letter: True
-    test = parse(where).matches
-    return lambda letter: test(to_filter_input(letter))
+def _filter(where: str | None) -> Filter | None:
+    return None if where is None else parse(where)
+
+
+def _size(letter: DeadLetter) -> int:
+    """Return about how much memory a dead letter takes."""
+    headers = sum(len(name) + len(text) for name, text in (letter.headers or {}).items())
+    return len(letter.raw or b"") + len(letter.traceback or "") + len(letter.error or "") + headers + 1000
 
 
 def _cursor_text(cursor: Cursor) -> str:

@@ -135,12 +135,14 @@ class FilterEvaluator:
                 before = exclusions.until
                 async with self._turn:
                     await self._pause()
-                    spent += exclusions.advance(SLICE_STEPS)
+                    used = exclusions.advance(SLICE_STEPS)
+                    self._charge(used)
+                    spent += used
                 is_done = is_done or exclusions.until > before
 
     async def matches(self, wanted: Filter, subject: FilterInput, size: int) -> bool:
         """Return whether the filter selects one message of this size in bytes."""
-        if wanted.weight * size <= _ROW_STEPS:
+        if wanted.weight * size <= INLINE_STEPS // 16:
             return wanted.matches(subject)
         subject.steps = StepBudget(0)
         while True:
@@ -151,12 +153,17 @@ class FilterEvaluator:
                     return wanted.matches(subject)
                 except OutOfSteps:
                     pass
+                finally:
+                    self._charge(SLICE_STEPS - subject.steps.left)
 
     async def _pause(self) -> None:
         """Let other calls run. After a burst, wait until the next slice is due."""
-        now = asyncio.get_running_loop().time()
-        self._next_at = max(self._next_at + SLICE_SECONDS, now - BURST_SLICES * SLICE_SECONDS)
-        await asyncio.sleep(max(0.0, self._next_at - now))
+        await asyncio.sleep(max(0.0, self._next_at - asyncio.get_running_loop().time()))
+
+    def _charge(self, steps: int) -> None:
+        """Set the time of the next slice after a slice with that number of steps."""
+        earliest = asyncio.get_running_loop().time() - BURST_SLICES * SLICE_SECONDS
+        self._next_at = max(self._next_at, earliest) + SLICE_SECONDS * steps / SLICE_STEPS
 
 
 def _inputs(cached: Batch, offset: int, count: int) -> Iterator[FilterInput]:

@@ -85,6 +85,7 @@ async def test_messages_are_delivered_before_all_are_evaluated(monkeypatch: pyte
 
     monkeypatch.setattr(module.Exclusions, "advance", counted)
     monkeypatch.setattr(module, "SLICE_STEPS", 1)
+    monkeypatch.setattr(module, "SLICE_SECONDS", 0.0)
     async with started() as (engine, scope):
         # One batch of two messages: the decision is made when the first one is evaluated.
         await engine.publisher.messages(scope, "orders", [Message(value=b"xb" * 40_000), Message(value=b"xb" * 40_000)])
