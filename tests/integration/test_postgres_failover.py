@@ -22,6 +22,7 @@ from lakelog.model.topic import Scope
 from lakelog.storage.postgres import migrate, open_catalog, open_store
 from lakelog.storage.postgres.connection import Database
 from tests.kit.postgres import Cluster
+from tests.kit.size import Size
 from tests.kit.waiting import eventually, eventually_async
 
 
@@ -239,6 +240,35 @@ async def test_a_cancelled_wait_for_the_standby_is_an_unknown_outcome(pair: Pair
     finally:
         await admin.close()
         await store.close()
+
+
+async def test_S1_no_publish_whose_wait_was_cancelled_is_acknowledged(pair: Pair, size: Size) -> None:
+    """The standby has none of them: whatever was acknowledged would be lost in the failover."""
+    cancels = size.pick(ci=15, full=500)
+    async with engine_on(pair.url) as (engine, scope):
+        await engine.topics.create(scope, "orders", 1)
+        acked = await publish(engine, scope, b"safe")
+        pair.catch_up()
+        pair.standby.stop()
+        admin = await asyncpg.connect(pair.url_of(pair.primary))
+        await admin.execute("alter system set synchronous_standby_names = '*'")
+        await admin.execute("select pg_reload_conf()")
+        await eventually_async(lambda: admin.fetchval("select current_setting('synchronous_standby_names') = '*'"))
+        for number in range(cancels):
+            publishing = asyncio.create_task(publish(engine, scope, b"doubtful-%d" % number))
+            while not publishing.done():
+                await admin.execute("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+                await asyncio.wait([publishing], timeout=0.01)
+            with contextlib.suppress(OutcomeUnknown, Unavailable):
+                acked += publishing.result()
+        await admin.close()
+        pair.primary.kill9()
+        pair.standby.start()
+        pair.standby.promote()
+        await succeeds(engine.cells[0].check, within=20)
+        described = await engine.topics.describe(scope, "orders")
+        assert acked == [0]
+        assert described.heads[0].next_offset == 1, "the others are lost, and no call reported success"
 
 
 async def test_dead_peers_are_found_by_keepalive(pair: Pair) -> None:
