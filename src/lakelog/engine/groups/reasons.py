@@ -80,17 +80,24 @@ class GroupView:
     now_ms: int
     members: Sequence[MemberInfo] = ()
     held: Held = field(default_factory=dict)
+    _assigned: dict[tuple[str, int], str] = field(init=False, default_factory=dict)
+    """The member by topic and partition: a search for each partition would take time with their square."""
+    _topics: set[str] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        for member in self.members:
+            self._topics.update(member.topics)
+            for topic, partitions in member.assigned.items():
+                self._assigned.update(dict.fromkeys([(topic, each) for each in partitions], member.member_id))
+        self._topics.update(name for places in self.held.values() for name, _ in places)
 
     def read(self, topic: str) -> bool:
         """Return whether a member reads the topic, or an owner holds messages of it."""
-        return any(topic in each.topics for each in self.members) or any(
-            name == topic for places in self.held.values() for name, _ in places
-        )
+        return topic in self._topics
 
     def assigned(self, topic: str, partition: int) -> str | None:
         """Return the member that the partition is assigned to."""
-        found = (each.member_id for each in self.members if partition in each.assigned.get(topic, ()))
-        return next(found, None)
+        return self._assigned.get((topic, partition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
