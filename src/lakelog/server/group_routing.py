@@ -14,8 +14,10 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 from ipaddress import ip_address
+from pathlib import Path
 
 from lakelog.errors import LakelogError, first_line
 from lakelog.reporting import log_event
@@ -53,7 +55,7 @@ class GroupRouting:
         self._catalog = catalog
         self._drain = drain
         self._metrics = metrics
-        self._me = ServerInfo(server_id=secrets.token_hex(16), address=address)
+        self._me = ServerInfo(server_id=machine_id() + secrets.token_hex(12), address=address)
         self._servers: Sequence[ServerInfo] = (self._me,)
         self._known_until = 0.0
         self._routing: dict[tuple[int, str, str], ServerInfo] = {}
@@ -144,7 +146,9 @@ class GroupRouting:
         except LakelogError as error:
             _log.debug("The list of servers could not be read: %s", error.detail)
             return
-        servers = tuple(self._me if each.server_id == self._me.server_id else each for each in seen)
+        servers = tuple(
+            self._me if each.server_id == self._me.server_id else each for each in seen if _is_reachable(each)
+        )
         if servers != self._servers:
             self._servers = servers
             self._routing.clear()
@@ -183,6 +187,25 @@ def home_of(key: tuple[int, str, str], servers: Sequence[ServerInfo]) -> ServerI
     """Return the home by rendezvous hashing: when a server joins or leaves, only its own groups move."""
     text = "{}\0{}\0{}\0".format(*key)
     return max(servers, key=lambda each: blake2b((text + each.server_id).encode(), digest_size=8).digest())
+
+
+@cache
+def machine_id() -> str:
+    """Return eight characters that differ between machines, and between containers with networks of their own."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(str(Path("/proc/self/ns/net").stat().st_ino))
+    return blake2b("\0".join(parts).encode(), digest_size=4).hexdigest()
+
+
+def _is_reachable(server: ServerInfo) -> bool:
+    """Return whether calls may go to this address: the loopback address of another machine is a stranger here."""
+    host = server.address.rpartition(":")[0].strip("[]")
+    is_loopback = host == "localhost"
+    with contextlib.suppress(ValueError):
+        is_loopback = ip_address(host).is_loopback
+    return not is_loopback or server.server_id.startswith(machine_id())
 
 
 def advertised_host(host: str, given: str | None) -> str:

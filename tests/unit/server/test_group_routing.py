@@ -15,7 +15,7 @@ from lakelog.errors import Unavailable
 from lakelog.model.topic import Scope
 from lakelog.server import Drain, group_routing
 from lakelog.server.calls import Call
-from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, advertised_host, home_of
+from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, advertised_host, home_of, machine_id
 from lakelog.server.metrics import Metrics
 from lakelog.storage.groups import ServerInfo
 from lakelog.storage.memory import MemoryCatalog
@@ -110,7 +110,7 @@ def _answer(status: int, body: bytes = b"", *headers: bytes) -> Serve:
 async def _pair(address: str) -> AsyncIterator[tuple[GroupRouting, ServerInfo]]:
     """This server, and another that is at that address."""
     catalog = MemoryCatalog()
-    other = ServerInfo(server_id="other", address=address)
+    other = ServerInfo(server_id=machine_id() + "other", address=address)
     await catalog.groups.server_seen(other, memory_seconds=6)
     here = GroupRouting(catalog.groups, "127.0.0.1:1", Drain(), Metrics())
     await here.start()
@@ -139,7 +139,7 @@ async def test_a_call_is_passed_on_whole() -> None:
         b"authorization: Bearer x",
         b"content-length: 8",
         b"x-lakelog-client: 10.0.0.5",
-        b"x-lakelog-forwarded: other",
+        b"x-lakelog-forwarded: %s" % other.server_id.encode(),
         b"x-request-id: r-1",
     ]
 
@@ -229,3 +229,20 @@ async def test_only_a_server_of_ours_may_say_who_called() -> None:
         assert here.client_host(_call((FORWARDED, own), (CLIENT, b"10.9.9.9"))) == "10.9.9.9"
         assert here.client_host(_call((FORWARDED, b"1"), (CLIENT, b"10.9.9.9"))) is None
         assert here.client_host(_call((CLIENT, b"10.9.9.9"))) is None
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "[::1]:9", "localhost:9"])
+async def test_calls_do_not_go_to_the_loopback_address_of_another_machine(address: str) -> None:
+    catalog = MemoryCatalog()
+    foreign = ServerInfo(server_id="00000000" + "other", address=address)
+    reachable = ServerInfo(server_id="00000000" + "third", address="10.0.0.7:9")
+    for each in (foreign, reachable):
+        await catalog.groups.server_seen(each, memory_seconds=6)
+    here = GroupRouting(catalog.groups, "127.0.0.1:1", Drain(), Metrics())
+    await here.start()
+    try:
+        call = _call()
+        homes = {here.elsewhere(call, f"g{number}", "orders") for number in range(100)}
+    finally:
+        await here.stop()
+    assert homes == {None, reachable}
