@@ -165,7 +165,7 @@ def test_the_limits_of_dead_letter_calls_are_the_same_everywhere(url: str) -> No
             (lambda: dead.page(0, None, 0), "limit"),
             (lambda: dead.page(0, None, 1001), "limit"),
             (lambda: dead.page(0, "1" * 121), "after"),
-            (lambda: dead.page(0, "x"), "dead letters ended"),
+            (lambda: dead.page(0, "x"), "end of a page of dead letters"),
             (lambda: dead.find("x"), "not a message id"),
             (lambda: dead.find("1-0-" + "0" * 117), "message_id"),
             (lambda: dead.retry("x"), "not a message id"),

@@ -30,7 +30,7 @@ class JsonConnection:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
         reader, writer = self._streams
         payload = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload)
         status_line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines if line)
