@@ -25,6 +25,10 @@ class Budget:
         """Take memory, or raise `Overloaded` if it is not available. Every `take` needs a `give`."""
         if not self.has(size, environment):
             raise Overloaded("The server's memory budget is used up; try again shortly.", retry_after=1)
+        self.add(size, environment)
+
+    def add(self, size: int, environment: int = 0) -> None:
+        """Take memory without a check, in the same turn of the event loop in which `has` returned True."""
         self.used += size
         self._shares.take(environment, size)
 

@@ -147,7 +147,7 @@ class FastPublish:
         submitted = self._publisher.submit_one(grant.scope, topic, messages[0], numbered, epoch)
         if submitted is None:
             return None
-        self._budget.take(size, environment)
+        self._budget.add(size, environment)
         traffic.in_flight += 1
         traffic.shares.take(environment, 1)
         request = FastRequest(connection, grant.scope, decoded, submitted, size)
