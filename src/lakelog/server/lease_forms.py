@@ -34,7 +34,7 @@ LEASES = pa.schema(
 ANSWERED = "lakelog.answered"
 """A key in the metadata of the Arrow schema: the outcomes of the call's answers, as JSON."""
 ERROR = "lakelog.error"
-"""A key in the metadata of the Arrow schema: the problem because of which there is no lease, as JSON."""
+"""A key in the metadata of the Arrow schema: the error that prevented a lease, as JSON."""
 
 _encode = msgspec.json.Encoder().encode
 

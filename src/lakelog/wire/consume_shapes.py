@@ -97,8 +97,8 @@ class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     It has no lease if no message arrived in time. `generation` is set if the call named a member.
 
-    `answered` has the outcome of each of the call's `answers`, in order. `error` is the problem because of which a call
-    with answers got no lease.
+    `answered` has the outcome of each of the call's `answers`, in order. `error` is set if an error
+    prevented a lease of a call with answers.
     """
 
     leases: list[LeaseShape]

@@ -72,7 +72,7 @@ class LeasesHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     answered: list[AnswerResult] | None = None
     """The outcome of each of the call's answers, in order."""
     error: dict[str, Any] | None = None
-    """The problem because of which a call with answers got no lease. Messages may have been leased and released."""
+    """The error that prevented a lease of a call with answers. Messages may have been leased and released."""
 
 
 _HEAD = msgspec.json.Decoder(LeasesHead)
