@@ -21,6 +21,7 @@ StorePair = tuple[PartitionStore, PartitionStore]
 CatalogPair = tuple[Catalog, Catalog]
 PassBy = Callable[[float], Awaitable[None]]
 AgingStore = tuple[PartitionStore, PassBy]
+_AGING = (("journal", "at"), ("members", "at"), ("heartbeat", "seen_at"), ("reservation", "at"), ("keyed_append", "at"))
 
 
 class Backing(Protocol):
@@ -35,7 +36,7 @@ class Backing(Protocol):
     def empty_store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
 
     def aging_store(self) -> AbstractAsyncContextManager[AgingStore]:
-        """Return an empty store, and a function that ages the data of groups in it by a number of seconds."""
+        """Return an empty store, and a function that ages its groups and idempotency keys by a number of seconds."""
         ...
 
     def catalog_pair(self) -> AbstractAsyncContextManager[CatalogPair]: ...
@@ -116,7 +117,7 @@ class PostgresBacking:
 
         async def pass_by(seconds: float) -> None:
             admin = await asyncpg.connect(url)
-            for table, column in (("journal", "at"), ("members", "at"), ("heartbeat", "seen_at")):
+            for table, column in _AGING:
                 await admin.execute(
                     f"update lakelog.{table} set {column} = {column} - $1::interval", timedelta(seconds=seconds)
                 )

@@ -9,7 +9,15 @@ from datetime import timedelta
 import pytest
 
 from lakelog.model.message import PARTITION_BITS
-from lakelog.storage.store import Appended, PartVerdict, Refusal, Refused, Reservation, Verdict
+from lakelog.storage.store import (
+    RESERVATION_GRACE,
+    Appended,
+    PartVerdict,
+    Refusal,
+    Refused,
+    Reservation,
+    Verdict,
+)
 from tests.contract.stores import Backing
 from tests.contract.values import (
     append_one,
@@ -26,6 +34,8 @@ from tests.contract.values import (
     run,
     with_keys,
 )
+
+DAY = 24 * 60 * 60
 
 
 def reservation(incarnation: int, partition: int = 0, key_hash: bytes = b"") -> Reservation:
@@ -147,13 +157,14 @@ async def test_a_trim_keeps_the_keys_of_topics_that_remember_longer(backing: Bac
 
 
 async def test_a_trim_forgets_keys_as_the_topic_says(backing: Backing) -> None:
-    async with backing.store() as store:
+    async with backing.aging_store() as (store, pass_by):
         (short,), (long,) = await create(store), await create(store)
         memory = {short >> PARTITION_BITS: timedelta(0), long >> PARTITION_BITS: timedelta(hours=1)}
         key = new_hash()
         held = [reservation(pid >> PARTITION_BITS, 0, key) for pid in (short, long)]
         await store.reserve(held, durable=True)
         await store.append([with_keys(short, key), with_keys(long, key)])
+        await pass_by(RESERVATION_GRACE.total_seconds() + 1)
         assert (await store.trim(memory)).keys >= 1
         later = [replace(each, body_hash=new_hash()) for each in held]
         assert await store.reserve(later, durable=True) == [later[0], held[1]]
@@ -161,3 +172,50 @@ async def test_a_trim_forgets_keys_as_the_topic_says(backing: Backing) -> None:
         assert isinstance(answers[0], Appended)
         assert isinstance(answers[1], Refused)
         assert list(answers[1].verdicts) == [duplicate(0, 0)]
+
+
+async def test_a_reservation_outlives_the_append_that_it_led_to(backing: Backing) -> None:
+    """S4: a first call fails after its reservation, and its retry appends the message a day later."""
+    async with backing.aging_store() as (store, pass_by):
+        (pid,) = await create(store)
+        first = reservation(pid >> PARTITION_BITS, partition=0)
+        await store.reserve([first], durable=True)
+        await pass_by(DAY - 60)
+        await store.reserve([first], durable=True)
+        await appended(store, with_keys(pid, first.key_hash))
+        await pass_by(DAY - 60)
+        await store.trim({})
+        retried = replace(first, partition=1)
+        assert await store.reserve([retried], durable=True) == [first], "a retry goes to the partition of the append"
+        assert isinstance(await append_one(store, with_keys(pid, first.key_hash)), Refused)
+
+
+async def test_a_key_is_free_only_when_its_append_is_forgotten(backing: Backing) -> None:
+    """Otherwise another message with this key is answered with the offset of the first one, and lost."""
+    async with backing.aging_store() as (store, pass_by):
+        (pid,) = await create(store)
+        first = reservation(pid >> PARTITION_BITS)
+        await store.reserve([first], durable=True)
+        await pass_by(20)
+        await appended(store, with_keys(pid, first.key_hash))
+        other = replace(first, body_hash=new_hash())
+        await pass_by(DAY - 10)
+        await store.trim({})
+        assert await store.reserve([other], durable=True) == [first]
+        await pass_by(10 + RESERVATION_GRACE.total_seconds())
+        await store.trim({})
+        assert await store.reserve([other], durable=True) == [other]
+        assert (await appended(store, with_keys(pid, first.key_hash))).base == 1
+
+
+async def test_a_refused_body_does_not_prolong_a_reservation(backing: Backing) -> None:
+    async with backing.aging_store() as (store, pass_by):
+        (pid,) = await create(store)
+        first = reservation(pid >> PARTITION_BITS)
+        other = replace(first, body_hash=new_hash())
+        await store.reserve([first], durable=True)
+        await pass_by(DAY / 2)
+        assert await store.reserve([other], durable=True) == [first]
+        await pass_by(DAY / 2 + RESERVATION_GRACE.total_seconds())
+        await store.trim({})
+        assert await store.reserve([other], durable=True) == [other]

@@ -8,7 +8,7 @@ from lakelog.model.group import GroupKind, GroupSettings
 from lakelog.model.topic import TopicSettings
 from lakelog.storage.groups import GROUP_MEMORY
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
-from lakelog.storage.store import PRODUCER_MEMORY, Reservation, Trimmed, Verdict
+from lakelog.storage.store import PRODUCER_MEMORY, RESERVATION_GRACE, Reservation, Trimmed, Verdict
 from tests.contract.group_values import entry
 from tests.contract.values import (
     appended,
@@ -77,6 +77,9 @@ async def test_memory_trim_forgets_what_is_old_enough() -> None:
     assert await store.trim({}) == Trimmed(heads=4)
     clock.now += INSTANT
     assert await store.trim({reservation.incarnation: 2 * PRODUCER_MEMORY}) == Trimmed(producers=1, keys=1)
+    clock.now += RESERVATION_GRACE - INSTANT
+    assert await store.trim({}) == Trimmed()
+    clock.now += INSTANT
     assert await store.trim({}) == Trimmed(keys=1)
     answer = await refused(store, numbered(pid, run(old, 1)))
     assert answer.verdicts[0].verdict is Verdict.UNKNOWN_PRODUCER

@@ -204,8 +204,8 @@ async def test_remains_of_large_snapshots_are_vacuumed_early(database: str) -> N
 @pytest.mark.parametrize(
     ("statement", "given", "tables"),
     [
-        ("partitions.keys_trim", [[1], 1000], ["reservation", "keyed_append"]),
-        ("partitions.keys_trim_topic", [7, 1000], ["reservation", "keyed_append"]),
+        ("partitions.keys_trim", [[1], 1000, timedelta(minutes=1)], ["reservation", "keyed_append"]),
+        ("partitions.keys_trim_topic", [7, 1000, timedelta(minutes=1)], ["reservation", "keyed_append"]),
         ("staging.promoted_trim", [1000], ["promoted"]),
     ],
 )

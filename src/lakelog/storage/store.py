@@ -30,9 +30,9 @@ DEFAULT_CELL = 0
 PRODUCER_MEMORY = timedelta(hours=24)
 PRODUCER_BATCHES = 5
 """Number of a producer's last batches per partition whose repeats are answered with the first offsets."""
+RESERVATION_GRACE = timedelta(minutes=1)  # a reservation outlives its append, which comes later in the same call
 TIER_GRACE = timedelta(seconds=60)
 """How long hot batches are kept after their segment was verified, so that current readers can finish."""
-
 DELETED_MEMORY = timedelta(hours=1)
 """How long heads of deleted partitions are kept, so that delayed calls are refused as closed."""
 
@@ -282,9 +282,9 @@ class PartitionStore(Protocol):
     async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
         """Reserve keys, and return for each the reservation that holds: this one, or an earlier one.
 
-        The first writer wins, across servers. Without `durable`, a crash may lose the reservation unless a later
-        commit of this cell is durable; that is enough if the message goes to the same cell. Each key occurs once in a
-        call.
+        The first writer wins, across servers. A reservation counts from its last use with the same body. Without
+        `durable`, a crash may lose it unless a later commit of this cell is durable; that is enough if the message goes
+        to the same cell. Each key occurs once in a call.
         """
         ...
 

@@ -23,6 +23,7 @@ from lakelog.storage.store import (
     DELETED_MEMORY,
     PRODUCER_BATCHES,
     PRODUCER_MEMORY,
+    RESERVATION_GRACE,
     TIER_GRACE,
     ActiveRoll,
     Append,
@@ -119,8 +120,7 @@ class MemoryStore:
 
     async def reserve(self, reservations: Sequence[Reservation], *, durable: bool) -> list[Reservation]:
         await asyncio.sleep(0)
-        now = self._clock()
-        return [self._reservations.setdefault((new.incarnation, new.key_hash), (new, now))[0] for new in reservations]
+        return [self._reserve(new) for new in reservations]
 
     async def read(self, pid: int, offset: int, *, max_messages: int, max_bytes: int) -> ReadResult | None:
         await asyncio.sleep(0)
@@ -192,7 +192,8 @@ class MemoryStore:
             return used_at <= now - incarnation_memory.get(incarnation, PRODUCER_MEMORY)
 
         heads = producers = 0
-        over = [key for key, (_, reserved_at) in self._reservations.items() if is_over(key[0], reserved_at)]
+        reserved = self._reservations.items()
+        over = [key for key, (_, used_at) in reserved if is_over(key[0], used_at + RESERVATION_GRACE)]
         for key in over:
             del self._reservations[key]
         keys = len(over)
@@ -281,6 +282,13 @@ class MemoryStore:
             return 0
         partition.write_head(log_start=log_start)
         return log_start - head.log_start
+
+    def _reserve(self, new: Reservation) -> Reservation:
+        key, now = (new.incarnation, new.key_hash), self._clock()
+        held, _ = self._reservations.setdefault(key, (new, now))
+        if held.body_hash == new.body_hash:
+            self._reservations[key] = (held, now)
+        return held
 
     def _append_one(self, append: Append) -> Appended | Refused:
         partition = self._partitions.get(append.pid)

@@ -30,6 +30,7 @@ from lakelog.storage.postgres.staging import PostgresStaging
 from lakelog.storage.store import (
     DELETED_MEMORY,
     PRODUCER_MEMORY,
+    RESERVATION_GRACE,
     TIER_GRACE,
     ActiveRoll,
     Append,
@@ -292,7 +293,7 @@ class PostgresStore:
     async def _trim_keys(self, query: LiteralString, memory: timedelta, topics: object) -> int:
         trimmed = 0
         while True:
-            row = (await self._database.write(query, memory, topics, TRIM_ROWS))[0]
+            row = (await self._database.write(query, memory, topics, TRIM_ROWS, RESERVATION_GRACE))[0]
             trimmed += int(row["reservations"])
             if max(row) < TRIM_ROWS:
                 return trimmed

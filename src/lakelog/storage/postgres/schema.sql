@@ -934,11 +934,11 @@ begin
     if not p_durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
-    insert into lakelog.reservation (incarnation, key_hash, body_hash, partition)
+    insert into lakelog.reservation as r (incarnation, key_hash, body_hash, partition)
     select u.incarnation, u.key_hash, u.body_hash, u.partition
     from unnest(p_incarnations, p_key_hashes, p_body_hashes, p_partitions) as u (incarnation, key_hash, body_hash, partition)
     order by 1, 2
-    on conflict do nothing;
+    on conflict on constraint reservation_pkey do update set at = excluded.at where r.body_hash = excluded.body_hash;
     return query
     select u.part::integer, r.body_hash, r.partition
     from unnest(p_incarnations, p_key_hashes) with ordinality as u (incarnation, key_hash, part)
@@ -1908,6 +1908,8 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 GRANT SELECT,DELETE ON TABLE lakelog.promoted TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.reservation TO lakelog_service;
+
+GRANT UPDATE(at) ON TABLE lakelog.reservation TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.roll TO lakelog_service;
 

@@ -163,7 +163,8 @@ select next_after, trimmed from lakelog.producers_trim_some($1, $2, $3, $4);
 -- helps with a clock that advances within the statement
 with reservations as (
     delete from lakelog.reservation where ctid = any (array(
-        select ctid from lakelog.reservation where at < now() - $1::interval and incarnation <> all ($2::bigint[]) limit $3))
+        select ctid from lakelog.reservation where at < now() - $1::interval - $4::interval and incarnation <> all ($2::bigint[]) limit $3))
+    and at < now() - $1::interval - $4::interval -- again: a call may use the row at the same time
     returning 1
 ), appends as (
     delete from lakelog.keyed_append where ctid = any (array(
@@ -175,7 +176,8 @@ select (select count(*) from reservations) as reservations, (select count(*) fro
 -- keys_trim_topic: deletes some old idempotency keys of a topic with its own memory
 with reservations as (
     delete from lakelog.reservation where ctid = any (array(
-        select ctid from lakelog.reservation where at < now() - $1::interval and incarnation = $2::bigint limit $3))
+        select ctid from lakelog.reservation where at < now() - $1::interval - $4::interval and incarnation = $2::bigint limit $3))
+    and at < now() - $1::interval - $4::interval
     returning 1
 ), appends as (
     delete from lakelog.keyed_append where ctid = any (array(
