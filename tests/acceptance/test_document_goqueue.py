@@ -113,6 +113,7 @@ def test_the_join_example(lake: Installation) -> None:
     path = f"{lake.url}/groups/order-service/join"
     joined = _curl("-X", "POST", path, "-H", "Content-Type: application/json", "-d", body)
     assert (joined.pop("heartbeat_interval_ms"), joined.pop("skipped_at_start")) == (10_000, {"orders": 0})
+    assert joined.pop("settings")["order"] == "key"
     assert joined == {"member_id": "consumer-1", "generation": 1, "assigned_partitions": {"orders": [0, 1]}}
     assert "order-service" in [group["group_id"] for group in _curl(f"{lake.url}/groups")["groups"]]
     described = _curl(f"{lake.url}/groups/order-service")

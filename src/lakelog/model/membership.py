@@ -7,7 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS, GroupKind, NewGroupSettings
+from lakelog.model.group import (
+    DEFAULT_SESSION_MS,
+    MAX_SESSION_MS,
+    MIN_SESSION_MS,
+    GroupKind,
+    GroupSettings,
+    NewGroupSettings,
+)
 from lakelog.model.limits import MAX_JOINED_TOPICS
 from lakelog.model.structs import Identity, Name, Natural, Request, Value
 
@@ -62,6 +69,7 @@ class Membership(Value, frozen=True, kw_only=True, omit_defaults=True):
         revoked: The partitions that the member finishes and gives up before its next heartbeat, by topic.
         skipped_at_start: In the reply to a join, the topics in which this join gave the group its first position, and
             how many existing messages lie before that position. A topic that the group already reads is missing.
+        settings: In the reply to a join, the settings of the group. None in other replies.
     """
 
     member_id: str
@@ -70,3 +78,4 @@ class Membership(Value, frozen=True, kw_only=True, omit_defaults=True):
     heartbeat_ms: int = field(name="heartbeat_interval_ms")
     revoked: Mapping[str, Sequence[int]] = field(default_factory=dict, name="revoked_partitions")
     skipped_at_start: Mapping[str, int] = {}
+    settings: GroupSettings | None = None

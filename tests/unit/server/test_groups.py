@@ -47,7 +47,9 @@ async def test_the_life_of_a_member(prefix: str) -> None:
             "assigned_partitions": {"orders": [0, 1, 2, 3]},
             "heartbeat_interval_ms": 10_000,
             "skipped_at_start": {"orders": 0},
+            "settings": joined.json["settings"],
         }
+        assert joined.json["settings"]["order"] == "key"
         await made.call("POST", f"{path}/join", json={"member_id": "consumer-2", "topics": ["orders"]})
         beat = await made.call("POST", f"{path}/heartbeat", json={"member_id": "consumer-1", "generation": 1})
         assert (beat.status, beat.json["generation"]) == (200, 2)

@@ -28,7 +28,7 @@ from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.polling import Poll, Poller
 from lakelog.errors import LakelogError, NoPosition, StaleGeneration, UnknownMember
-from lakelog.model.group import GroupKind, Order
+from lakelog.model.group import GroupKind, GroupSettings, Order
 from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.model.partitioner import murmur2
@@ -132,11 +132,9 @@ class SubscriptionWorker:
             try:
                 membership = await self._transport.call(operations.JOIN, request, self._policy.try_seconds)
                 self._skipped = membership.skipped_at_start.get(self.subscription.topic, self._skipped)
-                described = await self._transport.call(
-                    operations.DESCRIBE_GROUP, GroupRequest(group=request.group), self._policy.try_seconds
-                )
-                self._order = described.settings.order
-                self._runner.failure_log.keeps_dead_letters = described.settings.dead_letter
+                settings = membership.settings or await self._described_settings()
+                self._order = settings.order
+                self._runner.failure_log.keeps_dead_letters = settings.dead_letter
                 self._outage.ended()
                 return membership
             except LakelogError as error:
@@ -144,6 +142,11 @@ class SubscriptionWorker:
                     raise
                 self._outage.failed(error)
                 await asyncio.sleep(backoff.next(error))
+
+    async def _described_settings(self) -> GroupSettings:
+        """Return the settings of the group from a server of an older version, whose reply to a join lacks them."""
+        request = GroupRequest(group=self.subscription.group)
+        return (await self._transport.call(operations.DESCRIBE_GROUP, request, self._policy.try_seconds)).settings
 
     async def _heartbeat(self, member: Membership) -> Membership:
         request = HeartbeatRequest(

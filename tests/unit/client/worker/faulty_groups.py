@@ -33,12 +33,15 @@ class FaultyLeaseTransport(AsyncEmbeddedTransport):
         self.consume_faults: deque[str] = deque()
         self.answer_faults: deque[str | LakelogError] = deque()
         self.describe_faults: deque[LakelogError] = deque()
+        self.is_older = False
+        """True for a server of an older version, whose reply to a join has no settings."""
         self.refusals: deque[LakelogError] = deque()
         """Errors because of which consumes with answers get no lease."""
         self.requests: list[ConsumeRequest] = []
         self.repeats: list[bool] = []
         self.said: list[list[LeaseAnswer]] = []
         self.joined: list[JoinRequest] = []
+        self.calls: list[str] = []
         self.gate: asyncio.Event | None = None
         self.forgotten = False
 
@@ -89,6 +92,7 @@ class FaultyLeaseTransport(AsyncEmbeddedTransport):
         return results
 
     async def call(self, operation: Operation[Any, Any], request: Any, seconds: float) -> Any:
+        self.calls.append(operation.name)
         if operation is groups.JOIN:
             self.joined.append(request)
         if operation is groups.DESCRIBE_GROUP and self.describe_faults:
@@ -96,7 +100,8 @@ class FaultyLeaseTransport(AsyncEmbeddedTransport):
         if operation is groups.HEARTBEAT and self.forgotten:
             self.forgotten = False
             raise UnknownMember("forgotten")
-        return await super().call(operation, request, seconds)
+        found = await super().call(operation, request, seconds)
+        return structs.replace(found, settings=None) if operation is groups.JOIN and self.is_older else found
 
 
 def faulty_client() -> tuple[AsyncLakelog, FaultyLeaseTransport]:

@@ -21,7 +21,10 @@ from lakelog.errors import (
     StaleGeneration,
     Unavailable,
 )
+from lakelog.model.group import Order
 from lakelog.model.lease import ConsumeRequest
+from lakelog.model.membership import JoinRequest, LeaveRequest
+from lakelog.wire.operations.groups import JOIN, LEAVE
 from tests.kit.waiting import eventually_async
 from tests.unit.client.worker.faulty_groups import AWAY, FIRST_LOST, HANGS, LOST, FaultyLeaseTransport, faulty_client
 
@@ -232,6 +235,7 @@ async def test_a_suspect_runs_alone_in_the_process() -> None:
 async def test_a_new_group_that_skips_messages_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also if the worker has to join a second time."""
     async with topic(1200, partitions=2) as (log, found, groups):
+        groups.is_older = True
         groups.describe_faults.append(Unavailable("away"))
         found.subscribe(print, group="g")
         await log.start()
@@ -262,6 +266,7 @@ async def test_where_a_group_starts_is_told_only_if_start_from_has_no_effect(
 async def test_a_worker_that_could_not_start_does_not_say_that_it_stopped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="lakelog")
     async with topic(0) as (log, found, groups):
+        groups.is_older = True
         groups.describe_faults.append(InvalidRequest("no"))
         found.subscribe(print, group="g")
         with pytest.raises(InvalidRequest):
@@ -274,3 +279,28 @@ async def test_a_worker_of_an_empty_topic_warns_of_nothing(caplog: pytest.LogCap
         found.subscribe(print, group="g")
         await log.start()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_a_worker_learns_the_order_of_an_existing_group_from_its_join(is_older: bool) -> None:
+    """A description of the group takes time for each partition, so only servers of older versions are asked for it."""
+    async with topic(4) as (log, found, groups):
+        groups.is_older = is_older
+        joined = await groups.call(JOIN, JoinRequest(group="g", topics=("work",), order=Order.PARTITION), 5.0)
+        await groups.call(LEAVE, LeaveRequest(group="g", member_id=joined.member_id), 5.0)
+        await found.seek("g", to="earliest")
+        groups.calls.clear()
+        running = most = 0
+
+        async def handle(value: int) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+        found.subscribe(handle, group="g", concurrency=4)
+        await log.start()
+        assert ("describe_group" in groups.calls) is is_older
+        await finished(log)
+        assert most == 1, "all messages of the partition run one after another"

@@ -1,0 +1,97 @@
+"""One topic with many partitions: create, publish to all, consume with 20 workers over HTTP, describe, delete.
+
+Full size: 10,000 partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from lakelog import Outgoing
+from lakelog.client._async.http import AsyncHttpTransport
+from lakelog.client._async.lakelog import AsyncLakelog
+from lakelog.client.connecting.connect import policy_of
+from lakelog.client.connecting.servers import servers_of
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+from tests.kit.size import Size
+from tests.kit.waiting import eventually_async
+
+WORKERS = 20
+TOPIC, GROUP = "wide", "billing"
+
+
+@pytest.mark.timeout(300)
+def test_one_topic_with_many_partitions(cluster: Cluster, size: Size) -> None:
+    """Every message is delivered once and acked, and each call takes seconds at most."""
+    partitions = size.pick(ci=1_000, full=10_000)
+    with Fleet(cluster, servers=1) as fleet:
+        times = asyncio.run(run(fleet, partitions))
+    print(
+        f"{partitions} partitions:",
+        ", ".join(f"{name} {took:.2f} s" for name, took in times.items()),
+    )
+    assert times["create"] < 10
+    assert times["consume"] < 60
+
+
+async def run(fleet: Fleet, partitions: int) -> dict[str, float]:
+    times: dict[str, float] = {}
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        times[name] = time.perf_counter() - began
+
+    seen: Counter[int] = Counter()
+
+    async def handler(value: int) -> None:
+        seen[value] += 1
+
+    log, *clients = [client_of(fleet.ports, number) for number in range(WORKERS + 1)]
+    try:
+        with timed("create"):
+            await log.topic(TOPIC).create(partitions=partitions)
+        with timed("publish"):
+            await log.topic(TOPIC).publish_many(Outgoing(number, partition=number) for number in range(partitions))
+        for client in clients:
+            client.topic(TOPIC).subscribe(handler, group=GROUP, start_from="earliest", concurrency=50)
+        with timed("consume"):
+            with timed("join"):
+                await asyncio.gather(*(client.start() for client in clients))
+            await eventually_async(lambda: len(seen) == partitions, within=100)
+            await eventually_async(lambda: sum(map(acked, clients)) >= partitions, within=20)
+        with timed("lag"):
+            assert await log.topic(TOPIC).lag(GROUP) == 0
+        with timed("describe"):
+            described = await log.group(GROUP).describe()
+        assert len(described.progress) == partitions
+        assert sum(part.acked for part in described.progress) == partitions
+        assert len(described.members) == WORKERS
+        with timed("stop"):
+            await asyncio.gather(*(client.stop() for client in clients))
+        with timed("delete"):
+            await log.topic(TOPIC).delete()
+    finally:
+        await asyncio.gather(*(client.close() for client in (log, *clients)))
+    assert set(seen) == set(range(partitions))
+    assert max(seen.values()) == 1, "no message was delivered twice"
+    return times
+
+
+def acked(client: AsyncLakelog) -> int:
+    return sum(each.acked for each in client.counts.values())
+
+
+def client_of(ports: Sequence[int], number: int) -> AsyncLakelog:
+    """Return a client whose workers extend their leases in a thread: 20 processes would only measure their starts."""
+    turned = [*ports[number % len(ports) :], *ports[: number % len(ports)]]
+    url = ",".join(f"http://127.0.0.1:{port}" for port in turned)
+    return AsyncLakelog(AsyncHttpTransport(servers_of(url), None), policy_of(30))
