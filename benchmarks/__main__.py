@@ -35,6 +35,7 @@ _MODULES = (
     "delivery_latency",
     "fan_out",
     "consume_held_snapshot",
+    "idle",
     "spark_read",
     "spark_count",
     "spark_write",
@@ -113,7 +114,7 @@ def _target(benchmark: Benchmark, name: str) -> str:
     if "/" in name:
         one, other = name.split("/")
         return f"{one} >= {target:g} x {other}"
-    return f"{name} <= {target:g}" if name.endswith(("_ms", "_us")) else f">= {target:g} x {name}"
+    return f"{name} <= {target:g}" if name.endswith(("_ms", "_us", "connections")) else f">= {target:g} x {name}"
 
 
 def _print(benchmark: Benchmark, report: BenchmarkReport) -> None:

@@ -22,7 +22,21 @@ from prove.simulation.loop import Node, VirtualLoop, driven
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_MS = round(START.timestamp() * 1000)
-_READS = ("read", "find", "list", "count", "clock", "offset_at", "heads_read", "roll_active", "search", "durab", "at_")
+_READS = (
+    "read",
+    "find",
+    "list",
+    "count",
+    "clock",
+    "offset_at",
+    "heads_read",
+    "changes_read",
+    "versions_read",
+    "roll_active",
+    "search",
+    "durab",
+    "at_",
+)
 
 
 class DatabaseFault:
@@ -195,6 +209,10 @@ class _StoreConnection(_Connection):
     @property
     def timeline(self) -> int:
         return cast("int", self._there.timeline)
+
+    @property
+    def is_listening(self) -> bool:
+        return cast("bool", self._there.is_listening)
 
     async def close(self) -> None:
         """Do nothing: the database keeps running."""

@@ -27,6 +27,7 @@ _NAMES = {
     "delivery-latency",
     "fan-out",
     "consume-held-snapshot",
+    "idle",
     "spark-read",
     "spark-count",
     "spark-write",
@@ -85,6 +86,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
         ("delivery-latency", {"redis"}, True),
         ("fan-out", {"redis"}, True),
         ("consume-held-snapshot", {"undisturbed"}, False),
+        ("idle", set(), True),
     ],
 )
 def test_the_cost_of_groups_is_measured_against_a_peer_in_the_same_run(

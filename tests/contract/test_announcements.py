@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from tests.contract.stores import Backing
 from tests.contract.values import new_pids
+from tests.kit.waiting import eventually_async
 
 
 async def hear(announcements: AsyncIterator[set[int]], wanted: set[int]) -> None:
@@ -43,6 +44,22 @@ async def test_only_announced_partitions_are_received(backing: Backing) -> None:
                 await one.announce([loud])
         await reader
         assert quiet not in heard
+
+
+async def test_a_store_says_whether_its_announcements_are_received(backing: Backing) -> None:
+    async with backing.store() as store:
+        assert not store.is_listening
+
+        async def listen() -> None:
+            async for _ in store.announcements():
+                pass
+
+        reader = asyncio.create_task(listen())
+        await eventually_async(lambda: store.is_listening)
+        reader.cancel()
+        await asyncio.wait([reader])
+        del reader
+        await eventually_async(lambda: not store.is_listening)
 
 
 async def test_announcing_without_readers_does_no_harm(backing: Backing) -> None:

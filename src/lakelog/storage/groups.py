@@ -17,6 +17,7 @@ from typing import Protocol
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.topic import Scope, Topic
+from lakelog.storage.changes import ChangedVersions, KnownVersions
 from lakelog.storage.store import Append, Appended, Refused
 
 JOURNAL_GRACE_SECONDS = 60.0
@@ -99,6 +100,10 @@ class GroupCatalog(Protocol):
 
     async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         """Write the next epoch with these targets. Raise `Conflict` if the stored epoch is not the given one."""
+        ...
+
+    async def versions_read(self, known: KnownVersions) -> ChangedVersions:
+        """Return the groups and topics that differ from the known ones or are deleted, with one query."""
         ...
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:

@@ -8,7 +8,7 @@ engine slices them. A connection lost before anything was sent raises `Unavailab
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -18,6 +18,7 @@ from lakelog.errors import OffsetOutOfRange
 from lakelog.model.fetch import StoredBatch
 from lakelog.model.segment import Segment
 from lakelog.storage.catalog import Catalog as Catalog
+from lakelog.storage.changes import ChangeStore
 from lakelog.storage.compaction import ROLL_BYTES, Compaction
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class Trimmed:
     keys: int = 0
 
 
-class PartitionStore(Protocol):
+class PartitionStore(ChangeStore, Protocol):
     """Everything that one cell stores per partition.
 
     Methods take many items at once. No method is atomic across partitions.
@@ -369,17 +370,6 @@ class PartitionStore(Protocol):
         ...
 
     async def durability(self) -> Durability: ...
-
-    async def announce(self, pids: Collection[int]) -> None:
-        """Notify other processes that these partitions grew. A negative number, -group_id, means a changed group.
-
-        A notification may be lost, because it only shortens waiting.
-        """
-        ...
-
-    def announcements(self) -> AsyncIterator[set[int]]:
-        """Yield the partitions that other processes announced. An empty set means that any may have grown."""
-        ...
 
     @property
     def timeline(self) -> int:

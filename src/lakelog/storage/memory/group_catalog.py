@@ -11,6 +11,7 @@ from itertools import count
 from lakelog.errors import Conflict, GroupNotFound
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
+from lakelog.storage.changes import ChangedVersions, KnownVersions
 from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
 from lakelog.storage.memory.clock import Clock
 
@@ -122,6 +123,16 @@ class MemoryGroupCatalog:
         self._group_topics[place] = replace(present, epoch=present.epoch + 1, targets=tuple(targets))
         return self._group_topics[place]
 
+    async def versions_read(self, known: KnownVersions) -> ChangedVersions:
+        await asyncio.sleep(0)
+        groups = {each for each, version in known.groups.items() if not _has(self._open.get(each), version)}
+        for place, epoch in known.group_topics.items():
+            present = self._group_topics.get(place)
+            if present is None or present.epoch != epoch:
+                groups.add(place[0])
+        topics = {each for each, version in known.topics.items() if not _has(self._open_topic(each), version)}
+        return ChangedVersions(groups=groups, topics=topics)
+
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
         await asyncio.sleep(0)
         now = self._clock()
@@ -141,3 +152,7 @@ class MemoryGroupCatalog:
 
     def _named(self, scope: Scope, name: str) -> Group | None:
         return next((group for group in self._open.values() if group.scope == scope and group.name == name), None)
+
+
+def _has(present: Group | Topic | None, version: int) -> bool:
+    return present is not None and present.version == version

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lakelog.model.kinds import DeadLetterState
+from lakelog.storage.changes import KnownRows
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
     JOURNAL_READ_ROWS,
@@ -39,6 +40,11 @@ class _Journal:
     @property
     def last(self) -> int:
         return self.first - 1 + len(self.rows)
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """The version and the nonce of the last row; zeros without rows."""
+        return (self.last, self.rows[-1][0].nonce) if self.rows else (0, 0)
 
     def from_version(self, version: int) -> list[JournalRow]:
         return [row for row, _ in self.rows[max(0, version - self.first) :]]
@@ -101,6 +107,17 @@ class MemoryGroups:
         await asyncio.sleep(0)
         journals = [self._journals.get(place) for place in places]
         return [journal.rows[-1][0] if journal is not None and journal.rows else None for journal in journals]
+
+    def changed_journals(self, known: KnownRows) -> set[tuple[int, int]]:
+        """Return the journals whose newest row is another one."""
+        none = _Journal()
+        newest = {place: self._journals.get(place, none) for place in known.journals}
+        return {place for place, row in known.journals.items() if newest[place].newest != row}
+
+    def changed_members(self, known: KnownRows) -> set[int]:
+        """Return the groups whose membership has another version."""
+        present = {group_id: self._members.get(group_id, [(0, b"", 0)])[-1][0] for group_id in known.members}
+        return {group_id for group_id, version in known.members.items() if present[group_id] != version}
 
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         await asyncio.sleep(0)

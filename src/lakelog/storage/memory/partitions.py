@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
+from lakelog.storage.changes import ChangedRows, KnownRows
 from lakelog.storage.compaction import ROLL_BYTES, Compaction
-from lakelog.storage.memory.clock import Clock, utcnow
+from lakelog.storage.memory.clock import Clock, milliseconds, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
 from lakelog.storage.memory.elections import MemoryElections
 from lakelog.storage.memory.groups import MemoryGroups
 from lakelog.storage.memory.hot_tables import HotTables
-from lakelog.storage.memory.listener import Listener
+from lakelog.storage.memory.listener import MemoryAnnouncements
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.store import (
@@ -40,10 +40,11 @@ from lakelog.storage.store import (
 )
 
 
-class MemoryStore:
+class MemoryStore(MemoryAnnouncements):
     """A `PartitionStore` in memory, with one dict of batches per roll, like the hot tables of PostgreSQL."""
 
     def __init__(self, clock: Clock = utcnow) -> None:
+        super().__init__()
         self._clock = clock
         self._groups = MemoryGroups(clock, self._is_deleted, self._append_one)
         self._cold = MemoryCold(clock, self._head, self._batch_at, self._offset_at_time)
@@ -57,8 +58,6 @@ class MemoryStore:
         self._hot = HotTables(clock())
         self.timeline = 1
         self._followers: list[Callable[[], None]] = []
-        # Weak references, because an abandoned iterator is not closed. A dict keeps their order.
-        self._listeners: WeakKeyDictionary[Listener, None] = WeakKeyDictionary()
 
     @property
     def groups(self) -> MemoryGroups:
@@ -239,15 +238,15 @@ class MemoryStore:
     async def check(self) -> None:
         await asyncio.sleep(0)
 
-    async def announce(self, pids: Collection[int]) -> None:
+    async def changes_read(self, known: KnownRows) -> ChangedRows:
         await asyncio.sleep(0)
-        for listener in self._listeners:
-            listener.tell(pids)
-
-    def announcements(self) -> AsyncIterator[set[int]]:
-        listener = Listener()
-        self._listeners[listener] = None
-        return listener
+        heads = {pid: (head.log_start, head.next_offset) for pid in known.heads if (head := self._head(pid))}
+        return ChangedRows(
+            heads={pid: ends for pid, ends in heads.items() if ends != known.heads[pid]},
+            journals=self._groups.changed_journals(known),
+            members=self._groups.changed_members(known),
+            clock_ms=milliseconds(self._clock()),
+        )
 
     async def close(self) -> None:
         """Do nothing: other users of the object continue."""

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
+import time
 from collections.abc import AsyncIterator, Collection
 
 import asyncpg
 
 from lakelog.errors import LakelogError
+from lakelog.storage.changes import ChangedRows, KnownRows
+from lakelog.storage.postgres.changes import changes_read
 from lakelog.storage.postgres.connecting import NotWritable, Session
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 
-_SQL = load("partitions")
+_SQL = load("changes")
 _PING_EVERY_SECONDS = 1.0
 """How often the connection that listens is checked."""
 _PING_SECONDS = 2.0
 """How long a check may take."""
+_DOUBT_SECONDS = 2.0
+"""How long the connection that listens is trusted after a check."""
 _COMPARE_EVERY = 5
 """With several hosts, their timelines are compared once in this many checks."""
 _RECONNECT_SECONDS = 0.5
@@ -30,24 +36,33 @@ _MAX_ANNOUNCED = 300
 """Maximum size of a notification, which holds 8,000 bytes. Beyond it, `any` is announced."""
 
 
-class Announcements:
-    """The announcements of one store; see `PartitionStore.announce`."""
+class PostgresChanges:
+    """Implements `lakelog.storage.changes.ChangeStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._name = secrets.token_hex(4)
+        self._confirmed_at = -math.inf
+        """When the connection that listens was last known to work."""
 
-    async def send(self, pids: Collection[int]) -> None:
-        text = ",".join(map(str, pids)) if len(pids) <= _MAX_ANNOUNCED else ""
-        await self._database.read(_SQL["partitions_announce"], f"{self._name}:{text}")
+    @property
+    def is_listening(self) -> bool:
+        return time.monotonic() - self._confirmed_at < _DOUBT_SECONDS
 
-    async def listen(self) -> AsyncIterator[set[int]]:
+    async def changes_read(self, known: KnownRows) -> ChangedRows:
+        return await changes_read(self._database, known)
+
+    async def announce(self, numbers: Collection[int]) -> None:
+        text = ",".join(map(str, numbers)) if len(numbers) <= _MAX_ANNOUNCED else ""
+        await self._database.read(_SQL["changes_announce"], f"{self._name}:{text}")
+
+    async def announcements(self) -> AsyncIterator[set[int]]:
         heard: asyncio.Queue[set[int] | None] = asyncio.Queue()
 
         def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
-            sender, _, pids = str(text).partition(":")
+            sender, _, numbers = str(text).partition(":")
             if sender != self._name:
-                heard.put_nowait({int(pid) for pid in pids.split(",") if pid})
+                heard.put_nowait({int(number) for number in numbers.split(",") if number})
 
         while True:
             try:
@@ -58,12 +73,14 @@ class Announcements:
             try:
                 connection.add_termination_listener(lambda _connection: heard.put_nowait(None))
                 await connection.add_listener("lakelog_grown", hear)
+                self._confirmed_at = time.monotonic()
                 yield set()
                 async for grown in self._heard(connection, heard):
                     yield grown
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, NotWritable) as error:
                 self._database.lost(error)
             finally:
+                self._confirmed_at = -math.inf
                 connection.terminate()
             await asyncio.sleep(_PAUSE_SECONDS)
             while not heard.empty():
@@ -90,8 +107,10 @@ class Announcements:
 
     async def _ping(self, connection: Session, count: int) -> None:
         """Check whether the node stopped, became read-only or was replaced, because statements may hang on it."""
+        began = time.monotonic()
         async with asyncio.timeout(_PING_SECONDS):
             await connection.check(self._database.timeline.number)
+        self._confirmed_at = began
         if count % _COMPARE_EVERY == 0:
             with contextlib.suppress(LakelogError):
                 await self._database.compare_hosts()

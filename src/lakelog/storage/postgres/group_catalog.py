@@ -11,7 +11,9 @@ import asyncpg
 from lakelog.errors import Conflict, GroupNotFound, Unavailable
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
+from lakelog.storage.changes import ChangedVersions, KnownVersions
 from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
+from lakelog.storage.postgres.changes import versions_read
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_settings import settings_text
 from lakelog.storage.postgres.queries import load
@@ -99,6 +101,9 @@ class PostgresGroupCatalog:
         if not rows:
             raise Conflict("A concurrent seek moved the group in this topic. Read its positions again.")
         return replace(group_topic, epoch=rows[0]["epoch"], targets=tuple(targets))
+
+    async def versions_read(self, known: KnownVersions) -> ChangedVersions:
+        return await versions_read(self._database, known)
 
     async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
         memory = timedelta(seconds=memory_seconds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString, TypeVar
@@ -18,7 +18,7 @@ import asyncpg
 from lakelog import failpoints
 from lakelog.errors import OffsetOutOfRange, Unavailable
 from lakelog.storage.compaction import ROLL_BYTES, Compaction, is_mostly_retired
-from lakelog.storage.postgres.announcing import Announcements
+from lakelog.storage.postgres.announcing import PostgresChanges
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
 from lakelog.storage.postgres.connection import TRIM_ROWS, Database
@@ -61,12 +61,12 @@ _DEFAULT_KEY_MEMORY = timedelta(hours=24)
 Item = TypeVar("Item")
 
 
-class PostgresStore:
+class PostgresStore(PostgresChanges):
     """Implements `lakelog.storage.store.PartitionStore`."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._database = database
-        self._announcements = Announcements(database)
         self._appender = Appender(database)
         database.on_replaced(self._appender.drop)
         self._groups = PostgresGroups(database, self._appender)
@@ -330,12 +330,6 @@ class PostgresStore:
 
     async def check(self) -> None:
         await self._database.check()
-
-    async def announce(self, pids: Collection[int]) -> None:
-        await self._announcements.send(pids)
-
-    def announcements(self) -> AsyncIterator[set[int]]:
-        return self._announcements.listen()
 
     async def close(self) -> None:
         await self._database.close()

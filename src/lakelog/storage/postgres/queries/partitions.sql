@@ -202,8 +202,5 @@ select pg_logical_emit_message(true, 'lakelog', '');
 select current_setting('max_locks_per_transaction')::integer
     * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);
 
--- partitions_announce: notifies listeners that partitions grew
-select pg_notify('lakelog_grown', $1);
-
 -- schema_version_read: returns the newest applied migration
 select max(version) from lakelog.migration;
