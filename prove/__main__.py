@@ -16,6 +16,7 @@ _MODULES = (
     "prove.mutants.command",
     "prove.drill_command",
     "prove.soak.command",
+    "prove.upgrade.command",
 )
 
 

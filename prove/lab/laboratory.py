@@ -48,6 +48,8 @@ class RunRequest:
     entries: Sequence[ScheduledFault] = ()
     """The faults, if they are not drawn from the seed. Servers are killed in the first `drill_seconds`."""
     drill_seconds: float = 0.0
+    topology: Callable[..., Topology] = Topology
+    runner: Callable[[Topology, list[ScheduledFault]], FaultRunner] = FaultRunner
     say: Callable[[str], None] = print
 
 
@@ -85,14 +87,15 @@ class Laboratory:
     def run(self) -> FinishedRun:
         request = self._request
         request.folder.mkdir(parents=True, exist_ok=True)
-        with self._stalls, Topology(request.folder, code=request.code, postgres=request.postgres) as topology:
+        options = {"code": request.code, "postgres": request.postgres} if request.topology is Topology else {}
+        with self._stalls, request.topology(request.folder, **options) as topology:
             topology.workload = request.workload(topology, request.size, request.seed)
             topology.workload.make_topics()
             self._ended("start")
             return self._run_phases(topology)
 
     def _run_phases(self, topology: Topology) -> FinishedRun:
-        runner = FaultRunner(topology, self._entries())
+        runner = self._request.runner(topology, self._entries())
         run, undrained = self._phases(topology, runner)
         truth = LabTruth(topology)
         truth.write()
@@ -113,7 +116,7 @@ class Laboratory:
 
     def _entries(self) -> list[ScheduledFault]:
         request, size = self._request, self._request.size
-        if request.entries:
+        if request.entries or not request.kinds:
             return [*request.entries]
         return schedule(request.seed, request.kinds, faults=size.scheduled, seconds=size.load_seconds)
 

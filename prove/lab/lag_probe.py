@@ -5,6 +5,7 @@ The true lag is read directly from the databases, by a separate engine.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -12,7 +13,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 import lakelog
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, SchemaOutOfDate
 from prove.history.recorder import HistoryRecorder
 from prove.lab.load.calls import HttpCaller
 
@@ -54,13 +55,16 @@ class LagProbe:
         logging.getLogger("lakelog").addHandler(logging.NullHandler())
         caller = HttpCaller(topology.client_ports, _PATIENCE, token=topology.token)
         url, cells = topology.database_urls()
-        # Durability is checked elsewhere.
-        connected = lakelog.connect(url, cells=cells, timeout=3, allow_not_durable=True)
-        with HistoryRecorder(topology.folder / "history", NAME) as recorder, connected as log:
-            for topic, group in cycle(topology.workload.all_groups):
-                if self._stopped.wait(EVERY):
-                    break
-                self._look(recorder, caller, log.topic(topic), group)
+        groups = cycle(topology.workload.all_groups)
+        with HistoryRecorder(topology.folder / "history", NAME) as recorder:
+            while not self._stopped.is_set():
+                # Durability is checked elsewhere. During an upgrade, this version waits for the migration.
+                connected = lakelog.connect(url, cells=cells, timeout=3, allow_not_durable=True)
+                with contextlib.suppress(SchemaOutOfDate), connected as log:
+                    while not self._stopped.wait(EVERY):
+                        topic, group = next(groups)
+                        self._look(recorder, caller, log.topic(topic), group)
+                self._stopped.wait(EVERY)
         caller.close()
 
     def _look(self, recorder: HistoryRecorder, caller: HttpCaller, topic: lakelog.Topic[object], group: str) -> None:
@@ -71,6 +75,8 @@ class LagProbe:
             if reply.outcome == "ok" and time.monotonic() < began + _PATIENCE:
                 recorder.sample("lag", reply.data["lag"], topic.lag(group), topic=topic.name, group=group)
             self._ask_truth(recorder, topic, group)
+        except SchemaOutOfDate:
+            raise
         except LakelogError:
             return
 

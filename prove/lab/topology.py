@@ -215,6 +215,17 @@ class Topology:
         """Return the import path of processes, with the code under test first."""
         return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
 
+    @property
+    def server_environment(self) -> dict[str, str]:
+        """Return the variables that decide which code servers and commands run."""
+        return {"PYTHONPATH": self._path}
+
+    @property
+    def database_environment(self) -> dict[str, str]:
+        """Return the settings with which commands reach the databases, without proxies."""
+        url, cells = self.database_urls()
+        return {"LAKELOG_DATABASE_URL": url, "LAKELOG_CELLS": json.dumps(cells)}
+
     def database_urls(self) -> tuple[str, dict[str, str]]:
         """Return the URL of the first cell, and the URLs of the other cells by name, without proxies."""
         return self.database_url(0), {SECOND_CELL: self.database_url(1)}
@@ -224,8 +235,7 @@ class Topology:
 
     def _lakelog(self, *arguments: str) -> str:
         """Run a command and return its output, in a process, so that it uses the code under test."""
-        url, cells = self.database_urls()
-        env = {"LAKELOG_DATABASE_URL": url, "LAKELOG_CELLS": json.dumps(cells), "PYTHONPATH": self._path}
+        env = {**self.database_environment, **self.server_environment}
         argv = [sys.executable, "-m", "prove.lab.server", *arguments]
         process = self.supervisor.start(argv, env=env, name=arguments[0])
         if process.wait(timeout=60) != 0:
@@ -254,7 +264,7 @@ class Topology:
             "LAKELOG_DRAIN_SECONDS": "3",
             "LAKELOG_OBJECT_STORE": self.s3.url,
             **self.store_environment,
-            "PYTHONPATH": self._path,
+            **self.server_environment,
             **faked(clock),
         }
         process = Process(Command(argv=argv, env=env), log_path=self.supervisor.folder / f"server{number}.log")
