@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import lakelog
 from benchmarks.environment import Environment, Served
 from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
-from lakelog.client.worker.worker import WAIT_MS
+from lakelog.client.worker.lease_taker import WAIT_MS
 from lakelog.model.lease import ConsumeRequest
 from lakelog.model.membership import JoinRequest, Membership
 from tests.kit.size import Size

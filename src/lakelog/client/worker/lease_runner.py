@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from lakelog.client import processes
-from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.completion import MessageCompleter
 from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
 from lakelog.client.worker.handlers import reason_of
 from lakelog.client.worker.isolation import isolation_lock
 from lakelog.client.worker.lease_keeper import WorkerResources
+from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.prefetch import Prefetch
@@ -43,11 +43,10 @@ class LeaseRunner:
     """Runs the leases of one subscription."""
 
     def __init__(
-        self, subscription: Subscription, sender: AnswerSender, resources: WorkerResources, changed: Callable[[], None]
+        self, subscription: Subscription, taker: LeaseTaker, resources: WorkerResources, changed: Callable[[], None]
     ) -> None:
         self.stopping = False
         self.in_flight = 0
-        self.leases: set[WorkerLease] = set()
         self._freed = asyncio.Event()
         self.prefetch = Prefetch(subscription.options)
         self.deadlines = Deadlines(subscription.options.timeout_seconds, resources.keeper, self._late)
@@ -60,7 +59,8 @@ class LeaseRunner:
         self._timeout = subscription.options.timeout_seconds
         self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
         """True if a handler that returns acks its message, and no hook follows."""
-        self._sender = sender
+        self._taker = taker
+        self._sender = taker.sender
         self._changed = changed
         """Called after each answer to a message."""
         self._resources = resources
@@ -76,6 +76,11 @@ class LeaseRunner:
         """The tasks that wait for permission to run."""
         self._overrun = 0
 
+    @property
+    def capacity(self) -> int:
+        """The number of messages that the worker may hold."""
+        return self.prefetch.capacity
+
     def room_with(self, finished: int) -> int:
         """Return how many more messages may be taken after `finished` messages are done."""
         if self._overrun >= _MOST_OVERRUN:
@@ -84,7 +89,7 @@ class LeaseRunner:
 
     def begin(self, lease: WorkerLease, chains: Iterable[Sequence[LeasedMessage]]) -> None:
         """Run the chains concurrently, and the messages of each chain in order."""
-        self.leases.add(lease)
+        self._taker.leases.add(lease)
         now = time.monotonic()
         for chain in chains:
             lease.open.update([leased.message.offset for leased in chain])
@@ -293,10 +298,7 @@ class LeaseRunner:
 
     def _free(self, lease: WorkerLease, done: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
         self.in_flight -= len(done)
-        lease.open.difference_update([leased.message.offset for leased in done])
-        if not lease.open and lease in self.leases:
-            self.leases.discard(lease)
-            self._resources.keeper.drop([lease.kept])
+        self._taker.drop_answered(lease, [leased.message.offset for leased in done])
         self._freed.set()
         self._changed()
 

@@ -120,20 +120,18 @@ class SubscriptionOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
-    """A handler for the messages of a topic, as a member of a group.
+class GroupSource:
+    """A topic that a member of a group consumes.
 
     Attributes:
         topic: The name of the topic.
         group: The name of the group.
-        handler: The function that handles a message.
         codec: Decodes the values.
-        options: How the subscription works.
+        options: How the member works.
     """
 
     topic: str
     group: str
-    handler: Handler
     codec: Codec[Any]
     options: SubscriptionOptions
 
@@ -144,6 +142,21 @@ class Subscription:
     def name(self) -> str:
         """The name in log lines and counts: "topic/group"."""
         return f"{self.topic}/{self.group}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription(GroupSource):
+    """A handler for the messages of a topic, as a member of a group.
+
+    Attributes:
+        topic: The name of the topic.
+        group: The name of the group.
+        handler: The function that handles a message.
+        codec: Decodes the values.
+        options: How the subscription works.
+    """
+
+    handler: Handler
 
 
 def group_settings(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Protocol
 
 from lakelog.client.worker.answers import AnswerBatch, AnswerSender
-from lakelog.client.worker.lease_runner import LeaseRunner
 
 LINGER_SECONDS = 0.002
 """How long a call for few messages waits for other handlers to end. A call costs the same for one and for many."""
@@ -28,13 +28,29 @@ class Poll:
     waits: bool
 
 
-class Poller:
-    """Decides about the calls of one worker. `look` is called after each answer."""
+class Holder(Protocol):
+    """The messages that a worker or a pull consumer holds."""
 
-    def __init__(self, runner: LeaseRunner, sender: AnswerSender, batch_size: int) -> None:
+    in_flight: int
+    """The number of messages without an answer."""
+
+    @property
+    def capacity(self) -> int:
+        """The number of messages for which a call is made without a pause."""
+        ...
+
+    def room_with(self, finished: int) -> int:
+        """Return how many more messages may be taken after `finished` messages are done."""
+        ...
+
+
+class Poller:
+    """Decides about the calls of one worker or consumer. `look` is called after each answer."""
+
+    def __init__(self, holder: Holder, sender: AnswerSender, batch_size: int) -> None:
         self.has_more = False
-        """True if the last call got as many messages as it requested."""
-        self._runner = runner
+        """True if the last call got at least half of the messages that it requested."""
+        self._holder = holder
         self._sender = sender
         self._batch_size = batch_size
         self._go = asyncio.Event()
@@ -67,7 +83,7 @@ class Poller:
         if not wanted and not finished:
             # Answers that finish no message, such as extensions, make no room for others.
             self._sender.send_pending()
-        elif wanted >= min(self._batch_size, self._runner.prefetch.capacity) or finished == self._runner.in_flight:
+        elif wanted >= min(self._batch_size, self._holder.capacity) or finished == self._holder.in_flight:
             self._go.set()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._go.set)
@@ -90,7 +106,7 @@ class Poller:
             self._stop_timer()
 
     def _wanted(self, finished: int) -> int:
-        return min(self._batch_size, self._runner.room_with(finished))
+        return min(self._batch_size, self._holder.room_with(finished))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
