@@ -36,6 +36,24 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="The object store for segments: file:///folder or s3://bucket/prefix."),
     ] = None,
+    tls_certificate: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="PEM file with the certificate, for https://. Loaded again when it changes."),
+    ] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="PEM file with the certificate's key.")] = None,
+    tls_client_ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="PEM file with authorities; clients then need a certificate of one of them."),
+    ] = None,
+    internal_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port for calls of other servers; with several workers, the first of consecutive ports.",
+            show_default="8480; any free port on loopback",
+        ),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="json or console.", show_default="json")] = None,
 ) -> None:
     """Serve topics over HTTP, until SIGTERM.
@@ -54,6 +72,10 @@ def serve(
         "allow_not_durable": allow_not_durable or None,
         "memory_bytes": parse_size(memory) if memory else None,
         "object_store": object_store,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "tls_client_ca": tls_client_ca,
+        "internal_port": internal_port,
         "log_format": log_format,
     }
     settings = make_settings(given)

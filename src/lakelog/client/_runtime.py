@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from lakelog.client import processes
+from lakelog.client.connecting.trust import NO_FILES, TlsFiles, tls_context
 from lakelog.errors import InvalidRequest
 
 R = TypeVar("R")
@@ -34,6 +35,7 @@ class SocketAddress:
     host: str
     port: int
     tls: bool
+    tls_files: TlsFiles = NO_FILES
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -198,7 +200,7 @@ class AsyncStream:
 
     @classmethod
     async def open(cls, address: SocketAddress, seconds: float) -> AsyncStream:
-        tls = _tls() if address.tls else None
+        tls = tls_context(address.tls_files) if address.tls else None
         async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=_READ_BYTES)
         _no_delay(writer.get_extra_info("socket"))
@@ -259,7 +261,9 @@ class Stream:
         sock = socket.create_connection((address.host, address.port), timeout=seconds)
         try:
             _no_delay(sock)
-            return cls(_tls().wrap_socket(sock, server_hostname=address.host) if address.tls else sock)
+            if address.tls:
+                return cls(tls_context(address.tls_files).wrap_socket(sock, server_hostname=address.host))
+            return cls(sock)
         except BaseException:
             sock.close()
             raise
@@ -335,16 +339,6 @@ class Stream:
         if left <= 0:
             raise TimeoutError("no time is left")
         self._socket.settimeout(left)
-
-
-_tls_context: ssl.SSLContext | None = None
-
-
-def _tls() -> ssl.SSLContext:
-    global _tls_context
-    if _tls_context is None:
-        _tls_context = ssl.create_default_context()
-    return _tls_context
 
 
 def _no_delay(sock: socket.socket | None) -> None:

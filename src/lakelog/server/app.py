@@ -14,13 +14,14 @@ from functools import partial
 import msgspec
 
 from lakelog.engine import Engine
-from lakelog.errors import ConfigurationError, NotAllowed, Overloaded
+from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated, Overloaded
 from lakelog.model.topic import Scope
 from lakelog.server.audit import record_change, record_refusal
 from lakelog.server.auth import Authenticator, Grant, authorise, needed_by, refusal_of_origin
 from lakelog.server.calls import (
     HOLD,
     JSON_TYPE,
+    NEEDS_GRANT,
     AsgiScope,
     Call,
     Disconnected,
@@ -164,6 +165,8 @@ class App:
         rights = operation.rights
         grant: Grant | None = None
         if rights is not PUBLIC:
+            if NEEDS_GRANT in call.asgi:
+                raise NotAuthenticated("This port is for other servers. Use the server's URL, with a certificate.")
             if not self._authenticator.accepts_origin(call.headers):
                 raise NotAllowed(refusal_of_origin(call.headers))
             grant = await self._authenticator.grant(call.headers.get(b"authorization"))

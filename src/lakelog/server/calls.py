@@ -27,6 +27,9 @@ JSON_TYPE: Header = (b"content-type", b"application/json")
 HOLD = "lakelog.hold"
 """A key of the ASGI scope: a function that holds back the head of the response, to send it together with its body."""
 
+NEEDS_GRANT = "lakelog.needs_grant"
+"""A key of the ASGI scope: the caller is accepted only with a grant of another server."""
+
 
 class Disconnected(Exception):
     """The client disconnected, so no response is needed."""

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from lakelog.errors import InvalidRequest, LakelogError, Overloaded, first_line
 from lakelog.reporting import log_event
 from lakelog.server import calls
-from lakelog.server.calls import HOLD, HttpError, Response
+from lakelog.server.calls import HOLD, NEEDS_GRANT, HttpError, Response
 from lakelog.server.connections import Connections
 from lakelog.server.fast_publish import FastPublish, FastRequest, has_small_json, topic_of
 from lakelog.server.problems import error_response
@@ -91,13 +91,22 @@ class Protocol(HttpToolsProtocol):
     _named: Mapping[bytes, bytes]
     _body = b""
 
-    def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, config: uvicorn.Config, *args: Any, needs_grant: bool = False, **kwargs: Any) -> None:
+        """Create the protocol of a connection. With `needs_grant`, callers without a certificate need a server's grant.
+
+        This is the port for other servers, if clients need certificates.
+        """
         super().__init__(config, *args, **kwargs)
         self._fast_publish: FastPublish | None = getattr(config.app, "fast_publish", None)
         self._connections: Connections | None = getattr(config.app, "connections", None)
+        self._needs_grant = needs_grant
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(JoiningTransport(transport))  # type: ignore[arg-type]
+        if self._needs_grant and not transport.get_extra_info("peercert"):
+            self._fast_publish = None
+        else:
+            self._needs_grant = False
         if self._connections is not None:
             address = self.client[0] if self.client else ""
             if refusal := self._connections.open(address):
@@ -218,6 +227,8 @@ class Protocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         self.scope[HOLD] = self.transport.hold  # type: ignore[literal-required, attr-defined]
+        if self._needs_grant:
+            self.scope[NEEDS_GRANT] = True  # type: ignore[literal-required]
         super().on_headers_complete()
 
     def send_answer(self, request: FastRequest, answer: Response) -> None:

@@ -13,6 +13,7 @@ import logging
 import math
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -32,11 +33,13 @@ from lakelog.server.auth import check_exposure
 from lakelog.server.drain import Drain
 from lakelog.server.group_routing import advertised_host
 from lakelog.server.health import HealthSource, check_durability
+from lakelog.server.listening import BACKLOG, listen, listen_for_servers
 from lakelog.server.logs import configure_logging
-from lakelog.server.protocol import Protocol
+from lakelog.server.protocol import HEAD_SECONDS, Protocol
 from lakelog.server.settings import ServerSettings
 from lakelog.server.starting import log_not_durable, log_start
 from lakelog.server.supervisor import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, supervise
+from lakelog.server.tls import ServerCertificate, check, keep_loaded
 from lakelog.server.unready import unready
 
 OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
@@ -45,7 +48,6 @@ OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
 With several workers, each calls it: it must be a function of a module, so that it can be pickled.
 """
 
-BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 LAME_DUCK_SECONDS = 2.0
 """The longest time that idle connections and load balancers get to notice the shutdown."""
@@ -57,10 +59,14 @@ def run(open_engine: OpenEngine, settings: ServerSettings) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Call it in the main thread of a process."""
     check_exposure(settings.host, settings.authenticate)
     configure_logging(settings.log_level, settings.log_format)
+    files = settings.tls_files()
+    if files is not None:
+        check(files)
     sockets = listen(settings)
     if settings.workers > 1:
         log_start(settings, sockets[0])
-        return supervise(partial(_work, open_engine, settings), sockets, grace_seconds=settings.drain_seconds + 2)
+        work = partial(_work, open_engine, settings)
+        return supervise(work, sockets, grace_seconds=settings.drain_seconds + 2, reloads=files is not None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(open_engine, settings, sockets[0]))
     return 0
@@ -71,26 +77,29 @@ async def serve(
     settings: ServerSettings,
     listener: socket.socket | None = None,
     *,
-    supervised: bool = False,
+    worker: int | None = None,
 ) -> None:
     """Serve in this process and event loop until a signal. Refuse to start if messages would not be durable.
 
-    A `supervised` process leaves the log lines about start and stop to its supervisor.
+    A `worker` with a number leaves the log lines about start and stop to its supervisor.
     """
     check_exposure(settings.host, settings.authenticate)
+    supervised = worker is not None
     stack = AsyncExitStack()
+    files = settings.tls_files()
+    certificate = None if files is None else ServerCertificate(files)
     sockets = [listener or listen(settings)[0]]
-    async with unready(sockets[0]):
+    async with unready(sockets[0], certificate.for_clients if certificate else None):
         engine = await stack.enter_async_context(open_engine(settings))
     try:
         address = None
         if settings.forward:
             # Workers share the port, but each has its own port for other servers.
-            own = _own_listener(sockets[0])
+            own = listen_for_servers(settings, sockets[0], worker or 0)
             sockets.append(own)
             address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
         app, drain = await _app(engine, settings, address, supervised)
-        server = _Server(_config(app, settings), drain, settings, supervised)
+        server = _Server(_config(app, settings), drain, settings, certificate, supervised=supervised)
         _NoPandas.let_arrow_see()
         _calm_the_collector()
         await server.serve(sockets=sockets)
@@ -132,23 +141,6 @@ def _calm_the_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def listen(settings: ServerSettings) -> list[socket.socket]:
-    """Return a listening socket for each worker on one port; the kernel spreads connections over them."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        # Bind once without sharing first: sharing sockets would also share the port with another running server.
-        with socket.create_server(address[:2], family=family) as probe:
-            address = probe.getsockname()
-        return [_socket(family, address, shared=settings.workers > 1) for _ in range(settings.workers)]
-    except OSError as error:
-        raise ConfigurationError(
-            f"Cannot listen on {settings.host} port {settings.port}: {error.strerror or error}. Choose another with "
-            "--host and --port."
-        ) from error
-
-
 async def _app(engine: Engine, settings: ServerSettings, address: str | None, supervised: bool) -> tuple[App, Drain]:
     weak = await check_durability(engine, settings.allow_not_durable)
     if weak and not supervised:
@@ -162,27 +154,12 @@ async def _app(engine: Engine, settings: ServerSettings, address: str | None, su
     return create_app(engine, settings, drain=drain, health=health, everyone=everyone, address=address), drain
 
 
-def _socket(family: int, address: tuple[str, int], *, shared: bool) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if shared:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind(address)
-    listener.listen(BACKLOG)
-    return listener
-
-
-def _own_listener(shared: socket.socket) -> socket.socket:
-    """Return a socket on a free port of the same interface, so that it is not more widely reachable."""
-    return _socket(shared.family, (shared.getsockname()[0], 0), shared=False)
-
-
 def _work(open_engine: OpenEngine, settings: ServerSettings, worker: int, listener: socket.socket) -> None:
     """Run a worker process from its start to its end."""
     configure_logging(settings.log_level, settings.log_format, worker=worker)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(open_engine, settings, listener, supervised=True))
+            runner.run(serve(open_engine, settings, listener, worker=worker))
     except (ConfigurationError, Unavailable) as error:
         message = f"The worker cannot serve: {error.detail}"
         log_event(_log, logging.ERROR, "worker_not_serving", message, code=error.code, reason=error.detail)
@@ -208,20 +185,55 @@ def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """A uvicorn server with our shutdown. It ends by returning, not by the signal."""
 
-    def __init__(self, config: uvicorn.Config, drain: Drain, settings: ServerSettings, supervised: bool) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain: Drain,
+        settings: ServerSettings,
+        certificate: ServerCertificate | None = None,
+        *,
+        supervised: bool,
+    ) -> None:
         super().__init__(config)
         self._drain = drain
         self._settings = settings
+        self._certificate = certificate
         self._supervised = supervised
         self._lame_duck_seconds = min(LAME_DUCK_SECONDS, settings.drain_seconds * 0.1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-        if sockets and not self._supervised:
+        assert sockets is not None
+        # uvicorn would use one TLS context for all sockets, and give a caller a minute for the handshake.
+        await super().startup([])
+        certificate = self._certificate
+        if certificate is not None:
+            self._loading = asyncio.create_task(keep_loaded(certificate))
+        await self._listen(sockets[0], certificate.for_clients if certificate else None)
+        for own in sockets[1:]:
+            needs_grant = certificate is not None and certificate.requires_client_certificates
+            await self._listen(own, certificate.for_servers if certificate else None, needs_grant=needs_grant)
+        if not self._supervised:
             log_start(self._settings, sockets[0])
+
+    async def _listen(self, listener: socket.socket, tls: ssl.SSLContext | None, *, needs_grant: bool = False) -> None:
+        def connect() -> Protocol:
+            return Protocol(self.config, self.server_state, self.lifespan.state, needs_grant=needs_grant)
+
+        seconds = HEAD_SECONDS if tls else None
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            connect, sock=listener, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
+        )
+        self.servers.append(server)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._loop is None or self._drain.begun:

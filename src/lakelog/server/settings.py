@@ -7,6 +7,9 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from lakelog.errors import ConfigurationError
+from lakelog.server.tls import TlsFiles
+
 
 class ServerSettings(BaseSettings):
     """The settings of an operator. Every field has an environment variable: `LAKELOG_PORT` for `port`."""
@@ -27,6 +30,21 @@ class ServerSettings(BaseSettings):
     advertise_host: str | None = Field(
         default=None,
         description="The address at which other servers reach this one. Default: `host`, or the machine's own address.",
+    )
+    internal_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port for calls of other servers, and the next ones for further workers. Default: 8480, or any "
+        "free port on loopback.",
+    )
+    tls_certificate: str | None = Field(
+        default=None,
+        description="PEM file with the server's certificate, for TLS, followed by intermediate ones.",
+    )
+    tls_key: str | None = Field(default=None, description="PEM file with the private key of `tls_certificate`.")
+    tls_client_ca: str | None = Field(
+        default=None, description="PEM file with authorities. Clients then need a certificate of one of them."
     )
     workers: int = Field(default=1, ge=1, le=128, description="Processes that share the port.")
     authenticate: bool = Field(
@@ -59,3 +77,11 @@ class ServerSettings(BaseSettings):
     log_format: Literal["json", "console"] = Field(
         default="json", description="One JSON object per line, or plain text for people."
     )
+
+    def tls_files(self) -> TlsFiles | None:
+        """Return the files of the certificate; None without TLS. Raise `ConfigurationError` if one is missing."""
+        if self.tls_certificate and self.tls_key:
+            return TlsFiles(certificate=self.tls_certificate, key=self.tls_key, client_ca=self.tls_client_ca)
+        if self.tls_certificate or self.tls_key or self.tls_client_ca:
+            raise ConfigurationError("TLS needs both files: --tls-certificate and --tls-key.")
+        return None

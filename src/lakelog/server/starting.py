@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 def log_start(settings: ServerSettings, listener: socket.socket) -> None:
     """Log one line with the version, the address and the databases, without passwords."""
-    url = _url(listener)
+    url = _url(listener, "https" if settings.tls_certificate else "http")
     database = _place(settings.database_url)
     cells = {name: _place(each) for name, each in settings.cells.items()}
     parts = [f"database {database}"]
@@ -53,9 +53,9 @@ def log_no_authentication() -> None:
     log_event(_log, logging.WARNING, "no_authentication", message)
 
 
-def _url(listener: socket.socket) -> str:
+def _url(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"{scheme}://{host}:{port}"
 
 
 def _place(url: str | None) -> str:

@@ -42,13 +42,16 @@ Work = Callable[[int, socket.socket], None]
 """The main function of a worker process, given its number and its listening socket."""
 
 
-def supervise(work: Work, sockets: Sequence[socket.socket], *, grace_seconds: float) -> int:
-    """Run one worker per socket until SIGTERM or SIGINT, and return the exit code. `work` is pickled."""
-    with _metrics_folder(), _signals() as signalled:
-        workers = [_Worker(number, work, listener) for number, listener in enumerate(sockets)]
-        code = _watch(workers, signalled)
-        if code == 0:
-            name = signal.Signals(os.read(signalled, 1)[0]).name
+def supervise(work: Work, sockets: Sequence[socket.socket], *, grace_seconds: float, reloads: bool = False) -> int:
+    """Run one worker per socket until SIGTERM or SIGINT, and return the exit code. `work` is pickled.
+
+    With `reloads`, workers get SIGHUP, which they must unblock.
+    """
+    with _metrics_folder(), _signals(reloads=reloads) as signalled:
+        workers = [_Worker(number, work, listener, reloads=reloads) for number, listener in enumerate(sockets)]
+        code, ended_by = _watch(workers, signalled)
+        if ended_by is not None:
+            name = ended_by.name
             message = f"{name} received: stopping {counted(len(workers), 'worker')}, for at most {grace_seconds:g} s."
             log_event(_log, logging.INFO, "server_draining", message, signal=name, drain_seconds=grace_seconds)
         for listener in sockets:
@@ -58,7 +61,8 @@ def supervise(work: Work, sockets: Sequence[socket.socket], *, grace_seconds: fl
         return code
 
 
-def _watch(workers: Sequence[_Worker], signalled: int) -> int:
+def _watch(workers: Sequence[_Worker], signalled: int) -> tuple[int, signal.Signals | None]:
+    """Return the exit code, and the signal that ends the server."""
     for worker in workers:
         worker.start()
     while True:
@@ -66,12 +70,16 @@ def _watch(workers: Sequence[_Worker], signalled: int) -> int:
         pauses = [worker.start_at - now for worker in workers if worker.process is None]
         ready = wait([signalled, *(w.process.sentinel for w in workers if w.process)], min(pauses, default=None))
         if signalled in ready:
-            return 0
+            sig = signal.Signals(os.read(signalled, 1)[0])
+            if sig is not signal.SIGHUP:
+                return 0, sig
+            for worker in workers:
+                worker.reload()
         for worker in workers:
             if worker.process is None and worker.start_at <= time.monotonic():
                 worker.start()
             elif worker.has_ended(ready) and worker.ended() == EXIT_CONFIGURATION:
-                return EXIT_CONFIGURATION
+                return EXIT_CONFIGURATION, None
 
 
 def _end(workers: Sequence[_Worker], grace_seconds: float) -> None:
@@ -91,7 +99,8 @@ def _end(workers: Sequence[_Worker], grace_seconds: float) -> None:
 class _Worker:
     """A slot for one process, which is started again when it ends."""
 
-    def __init__(self, number: int, work: Work, listener: socket.socket) -> None:
+    def __init__(self, number: int, work: Work, listener: socket.socket, *, reloads: bool) -> None:
+        self._reloads = reloads
         self.process: SpawnProcess | None = None
         self.start_at = 0.0
         self._number = number
@@ -107,7 +116,12 @@ class _Worker:
         self.process = context.Process(target=_run, args=arguments, name=f"lakelog-worker-{self._number}")
         is_first = not self._started_at
         self._started_at = time.monotonic()
-        self.process.start()
+        # A new process inherits the blocked signal, and handles it when it can; by default the signal would end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP} if self._reloads else ())
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # The supervisor's first line already has the number of workers.
         log_event(
             _log,
@@ -117,6 +131,11 @@ class _Worker:
             worker=self._number,
             pid=self.process.pid,
         )
+
+    def reload(self) -> None:
+        """Let the process load its certificate again."""
+        if self.process is not None and self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGHUP)
 
     def has_ended(self, ready: Sequence[object]) -> bool:
         return self.process is not None and self.process.sentinel in ready
@@ -160,14 +179,15 @@ def _die_with(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[int]:
-    """Return a descriptor that becomes readable at SIGTERM or SIGINT."""
+def _signals(*, reloads: bool) -> Iterator[int]:
+    """Return a descriptor that becomes readable at SIGTERM or SIGINT, and with `reloads` at SIGHUP."""
     reader, writer = os.pipe()
 
     def handle(sig: int, frame: FrameType | None) -> None:
         os.write(writer, bytes([sig]))
 
-    before = {sig: signal.signal(sig, handle) for sig in (signal.SIGTERM, signal.SIGINT)}
+    handled = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if reloads else []))
+    before = {sig: signal.signal(sig, handle) for sig in handled}
     try:
         yield reader
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,9 +25,9 @@ _REASON = "The server is starting and waits for PostgreSQL."
 
 
 @asynccontextmanager
-async def unready(listener: socket.socket) -> AsyncIterator[None]:
+async def unready(listener: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     """Answer callers on the socket while the block runs, if that takes longer than `AFTER_SECONDS`."""
-    answering = asyncio.create_task(_answer_all(listener))
+    answering = asyncio.create_task(_answer_all(listener, tls))
     try:
         yield
     finally:
@@ -35,10 +36,10 @@ async def unready(listener: socket.socket) -> AsyncIterator[None]:
             await answering
 
 
-async def _answer_all(listener: socket.socket) -> None:
+async def _answer_all(listener: socket.socket, tls: ssl.SSLContext | None) -> None:
     await asyncio.sleep(AFTER_SECONDS)
     # A copy, because closing the server closes its socket.
-    server = await asyncio.start_server(_answer, sock=listener.dup())
+    server = await asyncio.start_server(_answer, sock=listener.dup(), ssl=tls)
     try:
         await asyncio.Event().wait()
     finally:

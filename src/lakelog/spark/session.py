@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import lakelog
 from lakelog.client.connecting.target import find_target
+from lakelog.client.connecting.trust import NO_FILES, TlsFiles
 from lakelog.errors import InvalidRequest, LakelogError
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ _clients: dict[tuple[int, ConnectionSettings], Lakelog] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """The address of the server and the token."""
+    """The address of the server, the token, and the files for TLS, which must exist on all machines."""
 
     url: str
     token: str | None = None
+    tls_files: TlsFiles = NO_FILES
 
     def __repr__(self) -> str:
         # Spark prints what it sends to tasks, so the text must not contain the token or a password.
@@ -75,7 +77,7 @@ def connection_to(url: str | None, token: str | None, spark: SparkSession | None
             "No server is configured. Use configure(SparkSession.builder, url='http://host:8080') or .option('url', …),"
             " set LAKELOG_URL in the environment of the driver, or start `lakelog dev` in the driver's folder."
         ) from None
-    return ConnectionSettings(url=found.url, token=found.token)
+    return ConnectionSettings(url=found.url, token=found.token, tls_files=found.tls_files)
 
 
 def client(connection: ConnectionSettings) -> Lakelog:
@@ -83,7 +85,14 @@ def client(connection: ConnectionSettings) -> Lakelog:
     # A Python worker of Spark may be a fork of a process that already has a client.
     place = (os.getpid(), connection)
     if place not in _clients:
-        _clients[place] = lakelog.connect(connection.url, token=connection.token)
+        files = connection.tls_files
+        _clients[place] = lakelog.connect(
+            connection.url,
+            token=connection.token,
+            ca_file=files.ca,
+            client_certificate=files.certificate,
+            client_key=files.key,
+        )
     return _clients[place]
 
 

@@ -39,7 +39,8 @@ class AsyncConnections:
 
     async def request(self, head: str, body: bytes, seconds: float) -> HttpResponse:
         """Send a request. Raise `Unavailable` if nothing was sent, and `OutcomeUnknown` if the answer was lost."""
-        stream = self._reusable() or await self._connect(seconds)
+        used = self._reusable()
+        stream = used or await self._connect(seconds)
         kept = False
         try:
             stream.within(seconds)
@@ -47,7 +48,7 @@ class AsyncConnections:
             answer, kept = await _read(stream)
             return answer
         except (OSError, EOFError, StreamEnded, ValueError) as exc:
-            raise no_answer(self.address, exc, seconds) from exc
+            raise no_answer(self.address, exc, seconds, is_first=used is None) from exc
         finally:
             # Also when cancelled: the next call cannot use a connection that still receives this answer.
             if kept and len(self._idle) < _IDLE_CONNECTIONS:

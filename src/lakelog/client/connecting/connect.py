@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lakelog.client.connecting.servers import servers_of
 from lakelog.client.connecting.target import Target, find_target
+from lakelog.client.connecting.trust import find_tls_files
 from lakelog.client.processes import log
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.lease_extension import LeaseHolder
@@ -44,15 +45,19 @@ class _ClientArguments:
     allow_not_durable: bool = False
     cells: Mapping[str, str] | None = None
     object_store: str | None = None
+    ca_file: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
 
     def target(self) -> Target:
         """Return the server or database, from the arguments and the environment."""
-        for name, given in (("url", self.url), ("token", self.token)):
-            if given is not None:
+        for name in ("url", "token", "ca_file", "client_certificate", "client_key"):
+            if (given := getattr(self, name)) is not None:
                 check_text(name, given)
         check_name("project", self.project)
         check_name("environment", self.environment)
-        found = find_target(self.url, self.token)
+        files = find_tls_files(self.ca_file, self.client_certificate, self.client_key)
+        found = find_target(self.url, self.token, tls_files=files)
         if found.notice:
             log.info("%s", found.notice)
         if found.is_http and (self.project, self.environment) != (_DEFAULT, _DEFAULT):
@@ -93,7 +98,9 @@ class _Connection:
         if self._host is None:
             from lakelog.client._async.http import AsyncHttpTransport
 
-            return AsyncHttpTransport(servers_of(self.target.url), self.target.token, self.target)
+            return AsyncHttpTransport(
+                servers_of(self.target.url, self.target.tls_files), self.target.token, self.target
+            )
         from lakelog.client._async.embedded import AsyncEmbeddedTransport
 
         return AsyncEmbeddedTransport(self._host)
@@ -117,6 +124,7 @@ class _Connection:
             "environment": given.environment,
             "cells": dict(given.cells or {}),
             "allow_not_durable": given.allow_not_durable,
+            "tls_files": asdict(self.target.tls_files),
         }
         return ProcessLeaseKeeper(settings)
 
@@ -131,6 +139,9 @@ def connect(
     allow_not_durable: bool = False,
     cells: Mapping[str, str] | None = None,
     object_store: str | None = None,
+    ca_file: str | None = None,
+    client_certificate: str | None = None,
+    client_key: str | None = None,
 ) -> Lakelog:
     """Return a client for a server (`http://host:8080`), a database (`postgresql://…`) or memory (`memory://name`).
 
@@ -154,6 +165,12 @@ def connect(
         cells: URLs of further databases that hold partitions, by name. Default: none. For `postgresql://` alone.
         object_store: Where cold segments are, such as `s3://bucket/path` or a folder, for `postgresql://` and
             `memory://`. Default: `LAKELOG_OBJECT_STORE`. Over HTTP, the server decides.
+        ca_file: A PEM file with the authorities that may issue the server's certificate, for `https://`. Default:
+            `LAKELOG_CA_FILE`, then the authorities of the operating system. The file is read again when it changes.
+        client_certificate: A PEM file with the client's certificate, for servers that require one. Default:
+            `LAKELOG_CLIENT_CERTIFICATE`, then none.
+        client_key: The PEM file with the key of `client_certificate`. Default: `LAKELOG_CLIENT_KEY`, then the file of
+            the certificate.
 
     Raises:
         InvalidRequest: An argument is not valid, or no URL was found.
@@ -168,6 +185,9 @@ def connect(
         allow_not_durable=allow_not_durable,
         cells=cells,
         object_store=object_store,
+        ca_file=ca_file,
+        client_certificate=client_certificate,
+        client_key=client_key,
     )
     found = _Connection(arguments, own_thread=True)
     workers = WorkerSettings(transport=found.async_transport, keeper=found.keeper, owns_transport=found.is_http)
@@ -184,6 +204,9 @@ def connect_async(
     allow_not_durable: bool = False,
     cells: Mapping[str, str] | None = None,
     object_store: str | None = None,
+    ca_file: str | None = None,
+    client_certificate: str | None = None,
+    client_key: str | None = None,
 ) -> AsyncLakelog:
     """Return a client for asyncio, like `connect`, with coroutines for all calls.
 
@@ -203,6 +226,12 @@ def connect_async(
         cells: URLs of further databases that hold partitions, by name. Default: none. For `postgresql://` alone.
         object_store: Where cold segments are, such as `s3://bucket/path` or a folder, for `postgresql://` and
             `memory://`. Default: `LAKELOG_OBJECT_STORE`. Over HTTP, the server decides.
+        ca_file: A PEM file with the authorities that may issue the server's certificate, for `https://`. Default:
+            `LAKELOG_CA_FILE`, then the authorities of the operating system. The file is read again when it changes.
+        client_certificate: A PEM file with the client's certificate, for servers that require one. Default:
+            `LAKELOG_CLIENT_CERTIFICATE`, then none.
+        client_key: The PEM file with the key of `client_certificate`. Default: `LAKELOG_CLIENT_KEY`, then the file of
+            the certificate.
 
     Raises:
         InvalidRequest: An argument is not valid, or no URL was found.
@@ -217,6 +246,9 @@ def connect_async(
         allow_not_durable=allow_not_durable,
         cells=cells,
         object_store=object_store,
+        ca_file=ca_file,
+        client_certificate=client_certificate,
+        client_key=client_key,
     )
     found = _Connection(arguments, own_thread=False)
     # Arrow takes a third of a second to load. Loading it with the first message would block the event loop.
@@ -238,7 +270,7 @@ def _transport(target: Target, host: EngineHost | None) -> Transport:
     if host is None:
         from lakelog.client._sync.http import HttpTransport
 
-        return HttpTransport(servers_of(target.url), target.token, target)
+        return HttpTransport(servers_of(target.url, target.tls_files), target.token, target)
     from lakelog.client._sync.embedded import EmbeddedTransport
 
     return EmbeddedTransport(host)

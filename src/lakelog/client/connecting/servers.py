@@ -8,7 +8,8 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from lakelog.client._runtime import SocketAddress
+from lakelog.client._runtime import SocketAddress, StreamEnded
+from lakelog.client.connecting.trust import NO_FILES, TlsFiles, hint_for, refusal_of
 from lakelog.errors import ConfigurationError, InvalidRequest, LakelogError, OutcomeUnknown, Unavailable
 
 
@@ -24,7 +25,7 @@ class ServerUrl:
         return f"The server at {self.address}"
 
 
-def servers_of(url: str) -> list[ServerUrl]:
+def servers_of(url: str, tls_files: TlsFiles = NO_FILES) -> list[ServerUrl]:
     """Return the servers of `http://a:8080,b:8080`, or of several whole URLs separated by commas."""
     servers: list[ServerUrl] = []
     scheme, _, _ = url.partition("://")
@@ -33,7 +34,8 @@ def servers_of(url: str) -> list[ServerUrl]:
         if split.scheme not in ("http", "https") or not split.hostname or split.query or split.username:
             raise InvalidRequest(f"{part!r} is not the URL of a server; one looks like http://localhost:8080.")
         tls = split.scheme == "https"
-        address = SocketAddress(host=split.hostname, port=_port(part, split.netloc) or (443 if tls else 80), tls=tls)
+        port = _port(part, split.netloc) or (443 if tls else 80)
+        address = SocketAddress(host=split.hostname, port=port, tls=tls, tls_files=tls_files)
         servers.append(ServerUrl(address=address, prefix=split.path.rstrip("/"), host_header=split.netloc))
     return servers
 
@@ -50,21 +52,29 @@ _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 def cannot_connect(address: SocketAddress, exc: OSError) -> LakelogError:
     """Return the error for a connection that could not be opened. Nothing was sent."""
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return ConfigurationError(f"The certificate of {address} is not trusted: {exc.verify_message}.")
-    if isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-        return ConfigurationError(f"The server at {address} does not use TLS. Use http:// instead of https://.")
+    if isinstance(exc, ssl.SSLError) and (text := refusal_of(exc, str(address), address.tls_files)):
+        return ConfigurationError(text)
     reason = reason_of(exc)
     return Unavailable(f"Cannot connect to {address}: {reason}.", unreachable="server", reason=reason)
 
 
-def no_answer(address: SocketAddress, exc: BaseException, seconds: float) -> OutcomeUnknown:
-    """Return the error for a request that was sent, in whole or in part, and got no response."""
+def no_answer(address: SocketAddress, exc: BaseException, seconds: float, *, is_first: bool = False) -> LakelogError:
+    """Return the error for a request that was sent, in whole or in part, and got no response.
+
+    `is_first`: the request was the first one on its connection.
+    """
+    if isinstance(exc, ssl.SSLError) and (text := refusal_of(exc, str(address), address.tls_files)):
+        # Servers refuse a client's certificate after the handshake.
+        return ConfigurationError(text)
     if isinstance(exc, TimeoutError):
         return OutcomeUnknown(f"The server at {address} did not answer within {seconds:.1f} s.")
     if isinstance(exc, ValueError):
         return OutcomeUnknown(f"The answer of the server at {address} is not valid HTTP: {exc}.")
-    return OutcomeUnknown(f"The connection to {address} was lost before the answer arrived: {reason_of(exc)}.")
+    text = f"The connection to {address} was lost before the answer arrived: {reason_of(exc)}."
+    if is_first and isinstance(exc, StreamEnded | ConnectionError):
+        # A server that refuses a client's TLS usually closes the connection without an alert.
+        text = f"{text} {hint_for(address.tls_files if address.tls else None)}".rstrip()
+    return OutcomeUnknown(text)
 
 
 def reason_of(exc: BaseException) -> str:

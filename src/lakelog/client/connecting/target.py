@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 
 from lakelog.client.connecting.env_file import EnvFile, find_env_file, is_loopback, short_path
+from lakelog.client.connecting.trust import NO_FILES, TlsFiles, find_tls_files
 from lakelog.errors import InvalidRequest, LakelogError, NotAuthenticated
 
 URL, TOKEN = "LAKELOG_URL", "LAKELOG_TOKEN"
@@ -33,6 +34,7 @@ class Target:
     token_source: str
     notice: str | None
     """A sentence for the user if the URL or the token came from a file."""
+    tls_files: TlsFiles = NO_FILES
 
     def __repr__(self) -> str:
         # A token, or a password in the URL, must not appear in a traceback or a log.
@@ -66,6 +68,7 @@ def find_target(
     *,
     default_url: str | None = None,
     names: tuple[str, str] = ("", ""),
+    tls_files: TlsFiles | None = None,
 ) -> Target:
     """Return the server that the arguments, the environment or the file define. `names` are the names of the options.
 
@@ -86,6 +89,7 @@ def find_target(
         url_source=server.source,
         token_source=secret.source if secret and secret.text else "",
         notice=_notice(server, secret),
+        tls_files=tls_files or find_tls_files(),
     )
 
 

@@ -135,8 +135,10 @@ def open_transport(settings: dict[str, Any]) -> Transport:
     if settings["url"].startswith(("http://", "https://")):
         from lakelog.client._sync.http import HttpTransport
         from lakelog.client.connecting.servers import servers_of
+        from lakelog.client.connecting.trust import TlsFiles
 
-        return HttpTransport(servers_of(settings["url"]), settings["token"])
+        files = TlsFiles(**settings.get("tls_files", {}))
+        return HttpTransport(servers_of(settings["url"], files), settings["token"])
     from lakelog.client._sync.embedded import EmbeddedTransport
     from lakelog.client.embedding.engine import EmbeddedSettings
     from lakelog.client.embedding.portal import EngineHost
