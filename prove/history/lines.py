@@ -37,6 +37,7 @@ Sampled = Literal[
     "tiering",
     "repeat",
     "beside",
+    "limited",
 ]
 
 

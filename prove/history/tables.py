@@ -178,6 +178,10 @@ class SampleKind(IntEnum):
     """A call while another group or partition is slow or impossible to read: `told` is its duration in
     milliseconds, or the number of stuck partitions, and `truth` is the limit. `stale` means that the call failed.
     """
+    LIMITED = 11
+    """A hostile tenant: `told` is the number of its calls and connections that limits refused or ended, `truth` the
+    number that it made.
+    """
 
 
 class TableColumns:

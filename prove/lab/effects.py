@@ -50,6 +50,7 @@ class Effects:
         self._again = self._deliveries.where(self._deliveries.suspect)
         samples = tables["sample"]
         self._drivers = samples.where((samples.kind == SampleKind.DRIVER) & (samples.told > 0))
+        self._limited = samples.where((samples.kind == SampleKind.LIMITED) & (samples.told > 0))
         self._passes = samples.where((samples.kind == SampleKind.TIERING) & (samples.stale | (samples.told > 0)))
 
     def of(self, fault: InjectedFault) -> Effect:
@@ -64,6 +65,9 @@ class Effects:
         if sign is Symptom.RESTARTED:
             # The driver that replaces a victim names it, however long its JVM takes to start.
             return int(np.isin(self._drivers.group, _ids(fault.victims)).sum())
+        if sign is Symptom.LIMITED:
+            mine = self._limited.where(np.isin(self._limited.process, _ids(fault.victims)))
+            return int(mine.told.sum())
         if sign is Symptom.TIERED_AGAIN:
             process, at = self._passes.process, self._passes.at_ns
         else:

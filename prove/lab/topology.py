@@ -108,16 +108,14 @@ class Topology:
                 self.clusters.append(cluster)
                 self.databases.append(cluster.create_database().rpartition("/")[2])
             self._lakelog("migrate")
-            self.token, self.tenant_token = self._new_token("default"), self._new_token("tenant")
+            self.token, self.tenant_token = self.new_token("default"), self.new_token("tenant")
             for number in range(self._count):
                 self._add_server(number)
             for server in self.servers:
                 server.process.start()
             for server in self.servers:
                 self.await_ready(server)
-            clients = ClientProcesses(
-                self.supervisor, self.folder, self.client_ports, path=self._path, token=self.token
-            )
+            clients = ClientProcesses(self.supervisor, self.folder, self.client_ports, path=self.path, token=self.token)
             self.clients = self._stack.enter_context(clients)
         except BaseException:
             self._stack.close()
@@ -211,14 +209,14 @@ class Topology:
         self.clients.resume_all()
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
         """Return the import path of processes, with the code under test first."""
         return os.pathsep.join(str(path) for path in (self._code, ROOT) if path)
 
     @property
     def server_environment(self) -> dict[str, str]:
         """Return the variables that decide which code servers and commands run."""
-        return {"PYTHONPATH": self._path}
+        return {"PYTHONPATH": self.path}
 
     @property
     def database_environment(self) -> dict[str, str]:
@@ -242,7 +240,8 @@ class Topology:
             raise RuntimeError(f"`lakelog {arguments[0]}` failed: {process.log_text()[-1000:]}")
         return process.log_text()
 
-    def _new_token(self, project: str) -> str:
+    def new_token(self, project: str) -> str:
+        """Return a token with all rights of a new project, or of an existing one."""
         about = ("--name", "lab", "--project", project, "--rights", "read,publish,manage", "--json")
         secret: str = json.loads(self._lakelog("tokens", "create", *about))["secret"]
         return secret

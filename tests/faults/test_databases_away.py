@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tests.kit.fleet import LAKELOG
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
+from tests.kit.proxy import FaultProxy
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
@@ -98,4 +100,25 @@ def test_one_cell_that_is_away_stops_only_its_partitions(cluster: Cluster, own_c
             eventually(lambda: get(port, "/readyz")[1]["status"] == "ready", within=30)
             assert post(port, "/v1/topics/orders/messages", {"messages": [{"value": 1, "partition": 1}]}) == 200
     finally:
+        cluster.drop_database(url)
+
+
+def test_a_server_starts_without_a_cell_that_does_not_respond(cluster: Cluster) -> None:
+    url, cell_url, port = cluster.create_database(), cluster.create_database(), free_port()
+    asyncio.run(migrate(url, {"east": cell_url}))
+    try:
+        with FaultProxy("127.0.0.1", cluster.port) as link, Supervisor() as supervisor:
+            cell = f"east={cluster.url(cell_url.rpartition('/')[2], port=link.port)}"
+            link.half_open()
+            argv = [LAKELOG, "serve", "--no-auth", "--port", str(port), "--database-url", url, "--cell", cell]
+            server = supervisor.start(argv)
+            began = time.monotonic()
+            eventually(lambda: get(port, "/readyz")[0] == 200, within=60)
+            assert time.monotonic() - began < 20
+            assert get(port, "/readyz")[1]["status"] == "degraded"
+            link.pass_through()
+            eventually(lambda: get(port, "/readyz")[1]["status"] == "ready", within=30)
+            server.kill9()
+    finally:
+        cluster.drop_database(cell_url)
         cluster.drop_database(url)

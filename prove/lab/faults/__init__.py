@@ -1,6 +1,7 @@
 """Faults by their names, grouped in files by the affected part."""
 
 from prove.lab.faults import (
+    cells,
     clients,
     clocks,
     failover,
@@ -10,6 +11,7 @@ from prove.lab.faults import (
     postgres,
     resources,
     servers,
+    tenants,
     tiering,
 )
 from prove.lab.faults.fault import BaseFault, Fault
@@ -35,6 +37,7 @@ KINDS: dict[str, type[BaseFault]] = {
         postgres.ConnectionStorm,
         postgres.HeldSnapshot,
         failover.Promotion,
+        cells.CellMissing,
         network.LinkDown,
         network.LinkHalfOpen,
         network.SlowLink,
@@ -62,6 +65,7 @@ KINDS: dict[str, type[BaseFault]] = {
         resources.DescriptorsGone,
         resources.MemoryGone,
         resources.ProcessorsTaken,
+        tenants.Hostile,
         groups.Churn,
         groups.PartitionsAdded,
     )

@@ -24,6 +24,7 @@ class Symptom(Enum):
     REDELIVERED = "a message delivered again without being given back"
     RESTARTED = "a tiering driver that replaces a killed one"
     TIERED_AGAIN = "a tiering pass that failed, or found segments begun, taken or damaged"
+    LIMITED = "a call or connection of a hostile tenant that a limit refused or ended"
 
 
 PUBLISHING = frozenset({"producer", "numbered", "jobber", "shortener"})

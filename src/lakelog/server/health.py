@@ -31,8 +31,9 @@ async def check_durability(engine: Engine, allow_not_durable: bool) -> list[str]
     weak: list[str] = []
     for cell, store in sorted(engine.cells.items()):
         try:
-            weak += [f"cell {cell}: {setting}" for setting in (await store.durability()).weak]
-        except Unavailable:
+            async with asyncio.timeout(PING_SECONDS):
+                weak += [f"cell {cell}: {setting}" for setting in (await store.durability()).weak]
+        except (Unavailable, TimeoutError):
             # Readiness reports the cell, and checks its settings when it responds.
             continue
     if weak and not allow_not_durable:

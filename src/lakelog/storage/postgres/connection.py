@@ -19,6 +19,7 @@ from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, Sch
 from lakelog.reporting import FailureLog
 from lakelog.storage.postgres.address import DatabaseAddress, address_of
 from lakelog.storage.postgres.connecting import LOST, NotWritable, Session, open_session, reason_of, refusal_of
+from lakelog.storage.postgres.late_check import LateCheck
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.timeline import Follower, timeline_of
 
@@ -112,8 +113,7 @@ class Database:
         self._followers: list[Follower] = [self.timeline.follow(self._leave_lower)]
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self._check: Callable[[], Awaitable[None]] | None = None
-        self._checking = asyncio.Lock()
+        self._late: LateCheck | None = None
 
     @classmethod
     async def open(cls, url: str, *, size: int = POOL_SIZE) -> Database:
@@ -137,19 +137,9 @@ class Database:
         """
         database = cls(url, POOL_SIZE)
         database._is_open = True
-        database._check = check
+        database._late = LateCheck(check, str(database._address))
         database._outages.not_connected(error)
         return database
-
-    async def _check_once(self) -> None:
-        async with self._checking:
-            if self._check is None:
-                return
-            try:
-                await self._check()
-            except ConfigurationError as error:
-                raise Unavailable(error.detail, unreachable="database", database=str(self._address)) from error
-            self._check = None
 
     @property
     def address(self) -> DatabaseAddress:
@@ -318,8 +308,9 @@ class Database:
 
         This replaces asyncpg's pool, which gives one connection to two callers if it breaks while it is returned.
         """
-        if self._check is not None:
-            await self._check_once()
+        if self._late is not None:
+            await self._late.run()
+            self._late = None
         try:
             async with asyncio.timeout(ACQUIRE_SECONDS):
                 await self._room.acquire()
@@ -367,8 +358,9 @@ class Database:
 
     async def connect(self) -> Session:
         """Open a separate connection for listening. The caller closes it."""
-        if self._check is not None:
-            await self._check_once()
+        if self._late is not None:
+            await self._late.run()
+            self._late = None
         return await self._connect()
 
     async def compare_hosts(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -14,6 +15,8 @@ from lakelog.storage.store import DEFAULT_CELL, Catalog, PartitionStore
 
 _SQL = load("catalog")
 _PARTITIONS = load("partitions")
+OPEN_SECONDS = 2.0
+"""How long a start waits for a cell that does not respond."""
 LOCK_SLOTS = 4 * LOCKED_PARTITIONS
 """Minimum number of lock slots: four statements of the largest size at the same time."""
 
@@ -60,17 +63,27 @@ async def open_cells(url: str, others: Mapping[str, str] | None = None) -> dict[
                 "Configure all cells, and run `lakelog migrate` after adding one."
             )
         for name, cell_url in others.items():
-            open_cell = partial(_open_cell, name, cell_url, (installation, numbers[name]))
-            try:
-                databases.append(await open_cell())
-            except Unavailable as error:
-                databases.append(Database.open_later(cell_url, error, partial(_check, open_cell)))
+            databases.append(await _open_or_later(name, cell_url, (installation, numbers[name])))
             stores[numbers[name]] = PostgresStore(databases[-1])
         return stores
     except BaseException:
         for database in databases:
             await database.close()
         raise
+
+
+async def _open_or_later(name: str, url: str, identity: tuple[object, int]) -> Database:
+    """Open a cell, or return a database that is opened when it is first used."""
+    open_cell = partial(_open_cell, name, url, identity)
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            return await open_cell()
+    except Unavailable as error:
+        return Database.open_later(url, error, partial(_check, open_cell))
+    except TimeoutError as error:
+        silent = Unavailable(f"The database of cell '{name}' did not respond within {OPEN_SECONDS:g} s.")
+        silent.__cause__ = error
+        return Database.open_later(url, silent, partial(_check, open_cell))
 
 
 async def _open_cell(name: str, url: str, identity: tuple[object, int]) -> Database:

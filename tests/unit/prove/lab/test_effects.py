@@ -100,3 +100,13 @@ def test_a_pass_that_failed_or_found_segments_of_another_counts() -> None:
     assert effects(sample=[sample("driver-1", SampleKind.TIERING, 11, told=2, truth=5)]).of(rivals).counts
     assert effects(sample=[sample("driver-1", SampleKind.TIERING, 11, stale=True)]).of(rivals).counts
     assert not effects(sample=[sample("driver-1", SampleKind.TIERING, 11, told=0, truth=5)]).of(rivals).counts
+
+
+def test_a_hostile_tenant_counts_if_a_limit_ended_a_part_of_it() -> None:
+    def limited(told: int) -> Effects:
+        row = {"kind": int(SampleKind.LIMITED), "process": text_id("hostile-1"), "told": told, "truth": 100}
+        return effects(sample=[row])
+
+    assert limited(7).of(happened("hostile tenant", "hostile-1")).signs == {Symptom.LIMITED: 7}
+    assert not limited(0).of(happened("hostile tenant", "hostile-1")).counts
+    assert not limited(7).of(happened("hostile tenant", "hostile-2")).counts

@@ -1,0 +1,1 @@
+"""A hostile tenant beside a normal one on the same servers."""

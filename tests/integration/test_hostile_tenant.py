@@ -1,0 +1,43 @@
+"""The process of a hostile tenant: it attacks a server, reports its figures, and removes its topics."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from prove.hostile.tenant import HostileFigures, HostilePlan
+from tests.integration.servers import OTHER_TOKEN, running
+from tests.kit.process import Supervisor
+from tests.kit.waiting import eventually
+
+
+def test_a_hostile_tenant_is_limited_and_another_one_is_served(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    with running(memory_bytes=64 << 20, max_connections_per_address=60) as server, Supervisor(tmp_path) as supervisor:
+        plan = HostilePlan(
+            token=OTHER_TOKEN,
+            ports=[server.port],
+            figures=str(figures),
+            addresses=("127.0.0.2",),
+            polls=40,
+            slow=30,
+            unread=6,
+            partitions=20,
+            filters=1,
+            expansions=1,
+        )
+        argv = [sys.executable, "-m", "prove.hostile.tenant", msgspec.json.encode(plan).decode()]
+        tenant = supervisor.start(argv)
+        with server.client(OTHER_TOKEN) as other, server.client() as client:
+            names = {"polled", "filtered", "expanding", "wide-0"}
+            eventually(lambda: len(other.get("/v1/topics").json()["topics"]) == len(names), within=30)
+            assert client.post("/v1/topics", json={"name": "orders"}).status_code == 201
+            for _ in range(20):
+                assert client.post("/v1/topics/orders/messages", json={"messages": [{"value": 1}]}).status_code == 200
+            assert tenant.terminate() == 0
+            assert other.get("/v1/topics").json()["topics"] == []
+    found = msgspec.json.decode(figures.read_bytes(), type=HostileFigures)
+    assert found.partitions == 20 and found.polling > 0 and found.read_bytes > 0
+    assert found.limited > 0 and found.errors == 0
