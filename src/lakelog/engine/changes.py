@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lakelog.engine.waiters import Announcer, Waiters
+from lakelog.model.message import partition_id
+from lakelog.storage.changes import TOPIC_MARK
 from lakelog.storage.store import PartitionStore
 
 Invalidate = Callable[[int | None], None]
 """Drop what is cached for one partition or group id; for None, drop everything."""
+
+
+def topic_number(incarnation: int) -> int:
+    """Return the number that announces a change of the topic. To older servers, it is a partition without readers."""
+    return partition_id(incarnation, TOPIC_MARK)
 
 
 class Changes:
@@ -53,11 +60,13 @@ class Changes:
         for announcer in self.announcers.values():
             await announcer.stop()
 
-    def _heard(self, number: int | None) -> None:
-        """Invalidate caches after another process announced a partition id or a negated group id.
+    def heard(self, number: int) -> None:
+        """Invalidate caches and wake waiters, because another process changed something; see `ChangeStore.announce`."""
+        self._heard(number)
+        self.waiters.wake(number)
 
-        None invalidates all.
-        """
+    def _heard(self, number: int | None) -> None:
+        """Invalidate caches after another process announced the number. None invalidates all."""
         if number is None or number < 0:
             for invalidate in self._group_caches:
                 invalidate(None if number is None else -number)

@@ -94,7 +94,12 @@ class Engine:
             catalog, self.group_directory, self.topics, self.members, ProgressReader(self.extents, self._journals)
         )
         context = LeasingContext(
-            journals=self._journals, batch_cache=self._batch_cache, waiters=self.waiters, clocks=clocks
+            journals=self._journals,
+            batch_cache=self._batch_cache,
+            changes=changes,
+            clocks=clocks,
+            catalog=catalog,
+            cells=cells,
         )
         self.leases = Leases(context, self.topics, self.group_directory, self.members)
         grew = {cell: partial(changes.partition_moved, cell) for cell in cells}
@@ -108,6 +113,7 @@ class Engine:
             self.groups.drop,
             self.members.drop,
             self._journals.drop,
+            self.leases.drop,
         )
         for cell, store in cells.items():
             store.on_replaced(partial(self.caches.drop, cell))

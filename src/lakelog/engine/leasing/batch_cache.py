@@ -207,11 +207,15 @@ class BatchCache:
         """Return log start and high watermark as they are now, by partition of one topic."""
         found = {}
         for head in await self._cells[cell].heads_read(pids):
-            row = self.row(head.pid)
-            if head.next_offset > row.high_watermark or head.log_start > row.log_start:
-                row.growths += 1
+            self.saw_ends(head.pid, head.log_start, head.next_offset)
             found[partition_of_id(head.pid)] = (head.log_start, head.next_offset)
         return found
+
+    def saw_ends(self, pid: int, log_start: int, next_offset: int) -> None:
+        """Mark the bounds of the partition's log as outdated if it is now known to be longer or to start later."""
+        row = self.row(pid)
+        if next_offset > row.high_watermark or log_start > row.log_start:
+            row.growths += 1
 
     def candidates(
         self, row: CachedPartition, frontier: int, group: str, wanted: Filter | None, want: int

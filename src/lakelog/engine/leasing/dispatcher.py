@@ -8,9 +8,8 @@ whose knowledge is out of date only delivers later.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lakelog.coordinator.leasing.operations import Granted
@@ -34,39 +33,35 @@ from lakelog.model.group import Group, GroupTopic
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
-POLL_SECONDS = 1.0
-"""How often a dispatcher with waiting consumers reads changes by other processes, in case an announcement was lost."""
-REFRESH_SECONDS = 5.0
-"""How often a dispatcher with waiting consumers reads whether the group was altered, for the same reason."""
 _LAST_TRY_SECONDS = 10.0
 
 
 class Dispatcher:
     """Delivers the messages of one topic to one group, in this process."""
 
-    def __init__(self, context: LeasingContext, topic: Topic, renew: Callable[[Dispatcher], Awaitable[object]]) -> None:
-        """`renew` reads the current group and calls `refresh`."""
+    def __init__(self, context: LeasingContext, group: Group, group_topic: GroupTopic, topic: Topic) -> None:
         self._context = context
+        self.group = group
+        self.group_topic = group_topic
         self.topic = topic
-        self._renew = renew
-        self._known: tuple[int, int, int] | None = None
+        self._known: tuple[int, int, int, int] | None = None
         self._ready = ReadyPartitions(context, self._serve_soon)
-        self._views = self._ready.views
+        self._views = self.views = self._ready.views
         self._members: dict[int, WaitingConsumer] = {}
         """The last consumer of the member that each partition is assigned to."""
         self._waiting: dict[WaitingConsumer, None] = {}
-        self._polling: asyncio.Task[None] | None = None
         self._is_serve_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.used_at = time.monotonic()
+        self.refresh(group, group_topic, topic)
 
     def refresh(self, group: Group, group_topic: GroupTopic, topic: Topic) -> None:
         """Use the group and topic as they are now, and watch new partitions."""
-        known = (group.version, group_topic.epoch, topic.partitions)
+        known = (group.version, group_topic.epoch, topic.version, topic.partitions)
         if known == self._known:
             return
         self._known = known
-        self.topic = topic
+        self.group, self.group_topic, self.topic = group, group_topic, topic
         for partition in range(topic.partitions):
             journal = self._context.journals.journal(group, group_topic, topic, partition)
             if partition == len(self._views):
@@ -78,6 +73,11 @@ class Dispatcher:
             self._ready.mark(partition)
 
     @property
+    def has_waiting(self) -> bool:
+        """Return whether a consumer waits."""
+        return bool(self._waiting)
+
+    @property
     def is_idle(self) -> bool:
         return not self._waiting and not self._tasks
 
@@ -86,8 +86,6 @@ class Dispatcher:
             self._context.waiters.unwatch(self.topic.pid(partition), self._grew)
             self._context.waiters.unwatch(view.journal.key, self._journal_changed)
         self._ready.close()
-        if self._polling is not None:
-            self._polling.cancel()
 
     async def lease(self, consumer: WaitingConsumer, seconds: float) -> Grants:
         """Return leases, or none when the time has passed.
@@ -122,8 +120,6 @@ class Dispatcher:
             self._serve()
         else:
             self._serve_soon()
-        if self._polling is None or self._polling.done():
-            self._polling = asyncio.get_running_loop().create_task(self._poll())
         try:
             if seconds > 0:
                 await asyncio.wait([consumer.done], timeout=seconds)
@@ -166,28 +162,13 @@ class Dispatcher:
         consumer.unsearched = dict.fromkeys(range(len(self._views)))
         self._serve_soon()
 
-    async def _poll(self) -> None:
-        """Read changes by other processes at intervals while consumers wait, in case an announcement was lost."""
-        renewed = time.monotonic()
-        while self._waiting:
-            await asyncio.sleep(POLL_SECONDS)
-            if not self._waiting:
-                return
-            stale = time.monotonic() - POLL_SECONDS
-            if time.monotonic() > renewed + REFRESH_SECONDS:
-                renewed = time.monotonic()
-                with contextlib.suppress(LakelogError):
-                    await self._renew(self)
-            with contextlib.suppress(LakelogError):
-                await self._context.journals.refresh([p.journal for p in self._views if p.journal.seen_at < stale])
-            with contextlib.suppress(LakelogError):
-                await self._look_for_growth()
-            for partition, view in enumerate(self._views):
-                if view.journal.state is None:
-                    self._ready.mark(partition)
-            self._ready.mark_due()
-            # A cell may respond again.
-            self._serve_soon()
+    def look_again(self) -> None:
+        """Try what time or a cell that responds again may have made available."""
+        for partition, view in enumerate(self._views):
+            if view.journal.state is None:
+                self._ready.mark(partition)
+        self._ready.mark_due()
+        self._serve_soon()
 
     async def _look_for_growth(self) -> None:
         """Mark the partitions whose log has grown since this dispatcher last checked."""

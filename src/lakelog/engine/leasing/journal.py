@@ -127,6 +127,11 @@ class Journal:
         return self.topic.cells[self.partition]
 
     @property
+    def is_cached(self) -> bool:
+        """Return whether the state is loaded, and no decision about it is being written."""
+        return self.state is not None and not self.busy
+
+    @property
     def is_stopped(self) -> bool:
         """Return whether delivery of the partition to the group is stopped now."""
         return self.stop is not None and not self.stop.is_over()

@@ -12,9 +12,10 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import TypeVar
 
 from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, Operation, Reply
 from lakelog.coordinator.leasing.state import DeliveryState
@@ -36,6 +37,8 @@ from lakelog.model.topic import Topic
 from lakelog.storage.store import PartitionStore
 
 MAX_JOURNALS = 20_000
+
+Found = TypeVar("Found")
 
 _log = logging.getLogger(__name__)
 
@@ -142,6 +145,11 @@ class Journals:
     async def refresh(self, journals: Sequence[Journal]) -> None:
         """Read the new rows of journals that are loaded and not busy."""
         await self._read(journals, lambda journal: journal.state is not None)
+
+    async def awaiting(self, cell: int, call: Awaitable[Found]) -> Found:
+        """Await a call to the cell. If it takes long, check whether the cell responds."""
+        with self._cell_health.awaiting(cell):
+            return await call
 
     async def drain(self) -> None:
         """Wait until no task is running."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, ReturnKind, ReturnMessages
+from lakelog.engine.changes import topic_number
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.reasons import told
@@ -18,6 +19,7 @@ from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import LeasingContext, WaitingConsumer
 from lakelog.engine.leasing.partition_stop import concerns_one_partition
 from lakelog.engine.leasing.pending_answers import PendingAnswers, check_lease_ms
+from lakelog.engine.leasing.watcher import Watcher
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import (
     InvalidRequest,
@@ -46,6 +48,7 @@ class Leases:
         self._directory = directory
         self._members = members
         self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
+        self._watcher = Watcher(context, self._dispatchers)
 
     async def consume(self, scope: Scope, request: ConsumeRequest, *, repeat: bool = False) -> ConsumeResult:
         """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit.
@@ -122,6 +125,7 @@ class Leases:
             answered=frozenset(each.partition for each in request.answers if each.partition < topic.partitions),
         )
         watched = self._watch(group, dispatcher, consumer, member)
+        self._watcher.wake()
         begin()
         try:
             grants = await dispatcher.lease(consumer, seconds)
@@ -174,14 +178,19 @@ class Leases:
         dispatcher = self._dispatchers.get(key)
         if dispatcher is None:
             self._evict_idle()
-            dispatcher = self._dispatchers[key] = Dispatcher(self._context, topic, partial(self._renew, group))
+            dispatcher = self._dispatchers[key] = Dispatcher(self._context, group, group_topic, topic)
         dispatcher.refresh(group, group_topic, topic)
         return dispatcher
 
     async def _renew(self, group: Group, dispatcher: Dispatcher) -> Group:
-        """Return the dispatcher, updated to the current group and topic."""
+        """Update the dispatcher to the current group and topic, and return the group."""
         now = await self._directory.resolve(group.scope, group.name, create=False)
-        dispatcher.refresh(now, await self._directory.group_topic(now, dispatcher.topic), dispatcher.topic)
+        topic = dispatcher.topic
+        with contextlib.suppress(TopicNotFound):
+            found = await self._topics.find(topic.scope, topic.name)
+            # A consumer of a deleted topic gets its error from the store.
+            topic = found if found.incarnation == topic.incarnation else topic
+        dispatcher.refresh(now, await self._directory.group_topic(now, topic), topic)
         return now
 
     def _evict_idle(self) -> None:
@@ -191,7 +200,12 @@ class Leases:
         for _, key in idle[: MAX_DISPATCHERS // 10]:
             self._dispatchers.pop(key).close()
 
+    def drop(self, cell: int) -> None:
+        """Forget what was read of the cell, because its data was replaced."""
+        self._watcher.drop(cell)
+
     def close(self) -> None:
+        self._watcher.close()
         for dispatcher in self._dispatchers.values():
             dispatcher.close()
 
@@ -230,13 +244,16 @@ class Leases:
             tasks[task] = None
             task.add_done_callback(_ended(tasks, dispatcher, consumer))
 
-        self._context.waiters.watch(-group.group_id, changed)
+        keys = (-group.group_id, topic_number(dispatcher.topic.incarnation))
+        for key in keys:
+            self._context.waiters.watch(key, changed)
         if not self._directory.is_current(group):
             # It changed before the watch began.
             changed(0)
 
         def stop() -> None:
-            self._context.waiters.unwatch(-group.group_id, changed)
+            for key in keys:
+                self._context.waiters.unwatch(key, changed)
             for task in tasks:
                 task.cancel()
 

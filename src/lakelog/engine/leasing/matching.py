@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, Reply
+from lakelog.engine.changes import Changes
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown
+from lakelog.storage.store import Catalog, PartitionStore
 
 MAX_PARTITIONS_PER_CONSUMER = 128
 
@@ -26,8 +28,15 @@ class LeasingContext:
 
     journals: Journals
     batch_cache: BatchCache
-    waiters: Waiters
+    changes: Changes
     clocks: Mapping[int, Clock]
+    catalog: Catalog
+    cells: Mapping[int, PartitionStore]
+
+    @property
+    def waiters(self) -> Waiters:
+        """The consumers, readers and dispatchers of this process that wait."""
+        return self.changes.waiters
 
 
 @dataclass(slots=True, eq=False)

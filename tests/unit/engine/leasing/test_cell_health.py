@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.leasing import cell_health, dispatcher
+from lakelog.engine.leasing import cell_health, watcher
 from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import OutcomeUnknown, Unavailable
 from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
@@ -28,7 +28,7 @@ JOURNALS = ("journals_read", "journals_commit")
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(watcher, "WATCH_SECONDS", 0.05)
     monkeypatch.setattr(cell_health, "SLOW_CALL_SECONDS", 0.1)
     monkeypatch.setattr(cell_health, "PROBE_SECONDS", 0.1)
 
@@ -42,7 +42,7 @@ class Gate:
         self.only_journals = False
         for name in JOURNALS:
             setattr(store.groups, name, self._gated(getattr(store.groups, name)))
-        for name in ("clock", "heads_read"):
+        for name in ("clock", "heads_read", "changes_read"):
             setattr(store, name, self._gated(getattr(store, name)))
 
     def shut(self, *, only_journals: bool = False) -> None:

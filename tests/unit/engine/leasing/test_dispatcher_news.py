@@ -9,7 +9,7 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.groups import group_directory
-from lakelog.engine.leasing import batch_cache, dispatcher
+from lakelog.engine.leasing import batch_cache, watcher
 from lakelog.engine.leasing.consuming import ConsumeResult
 from lakelog.errors import Unavailable
 from lakelog.model.group import GroupKind, GroupTopic
@@ -28,8 +28,7 @@ FROM_THE_START: dict[str, Any] = {"start_from": "earliest"}
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(dispatcher, "REFRESH_SECONDS", 0.02)
+    monkeypatch.setattr(watcher, "WATCH_SECONDS", 0.02)
     monkeypatch.setattr(batch_cache, "LOOK_EVERY_SECONDS", 0.02)
 
 
@@ -184,6 +183,7 @@ async def test_L1_a_cell_that_does_not_answer_hides_no_message_of_the_others(
         topic = await engine.topics.create(scope, "orders", partitions=2)
         assert not (await consume(engine, scope, "billing", 0)).leases
         monkeypatch.setattr(stores[down], "heads_read", not_there)
+        monkeypatch.setattr(stores[down], "changes_read", not_there)
         await append_unannounced(stores[1 - down], topic.pid(topic.cells.index(1 - down)))
 
         assert len((await consume(engine, scope, "billing", 2.0)).leases) == 1
