@@ -203,6 +203,7 @@ class _StoreConnection(_Connection):
         self.cold = _Connection(database, node, there.cold)
         self.staging = _Connection(database, node, there.staging)
         self.elections = _Connection(database, node, there.elections)
+        self.timelines = there.timelines
         self.announcements = there.announcements
         self.on_replaced = there.on_replaced
 

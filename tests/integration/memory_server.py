@@ -16,8 +16,8 @@ from lakelog.engine import Engine, EngineSettings
 from lakelog.errors import ConfigurationError
 from lakelog.model.token import Right, Token, hash_secret
 from lakelog.server import ServerSettings, run
+from lakelog.storage.failover import Durability
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
-from lakelog.storage.store import Durability
 
 
 class _Store(MemoryStore):

@@ -133,6 +133,52 @@ async def test_S3_after_a_promotion_without_the_last_writes_only_new_messages_ar
         assert (await engine.cells[0].durability()).timeline == 2
 
 
+async def test_the_loss_is_counted_and_lost_positions_are_refused(pair: Pair) -> None:
+    """The log has grown past the lost offsets when the servers look, and one of them started after the failover."""
+    async with engine_on(pair.url) as (engine, scope):
+        await engine.topics.create(scope, "orders", 2)
+        await publish(engine, scope, b"m0")
+        with pair.losing():
+            lost = await publish(engine, scope, *[b"lost"] * 7)
+        async with engine_on(pair.url_of(pair.standby)) as (other, _):
+            for _ in range(5):
+                await publish(other, scope, *[b"new"] * 7)
+            await succeeds(engine.cells[0].check)
+            await eventually_async(lambda: engine.losses.total)
+            assert engine.losses.total == len(lost) == 7
+            assert other.losses.total == 0
+            topic = await engine.topics.describe(scope, "orders")
+            asks = [(topic.topic.pid(partition), 1) for partition in range(2)]
+            assert sum(end or 0 for end in await other.cells[0].timelines.ends_after(asks)) == 1
+            assert await other.cells[0].timelines.ends_after([(pid, 2) for pid, _ in asks]) == [None, None]
+
+
+async def test_S10_a_repeated_ack_is_only_confirmed_if_the_standby_has_it(pair: Pair) -> None:
+    """The wait of the first ack was cancelled at one server, and the repeat goes to another process."""
+    async with engine_on(pair.url) as (engine, scope):
+        await engine.topics.create(scope, "orders", 1)
+        await publish(engine, scope, b"m0")
+        (lease,) = await consume(engine, scope)
+        pair.catch_up()
+        pair.standby.stop()
+        admin = await asyncpg.connect(pair.url_of(pair.primary))
+        await admin.execute("alter system set synchronous_standby_names = '*'")
+        await admin.execute("select pg_reload_conf()")
+        await eventually_async(lambda: admin.fetchval("select current_setting('synchronous_standby_names') = '*'"))
+        # A URL of its own, so that it shares nothing with the first server.
+        async with engine_on(pair.url_of(pair.primary)) as (other, _):
+            acking = asyncio.create_task(ack(engine, scope, lease))
+            await cancel_waits(admin)
+            repeated = asyncio.create_task(ack(other, scope, lease))
+            await asyncio.wait([repeated], timeout=1.0)
+            assert not repeated.done(), "the standby does not have it"
+            pair.standby.start()
+            assert await asyncio.wait_for(repeated, 20) == Answered()
+            pair.catch_up()
+            await asyncio.wait_for(acking, 20)
+        await admin.close()
+
+
 async def test_a_server_never_returns_to_a_replaced_primary(pair: Pair) -> None:
     database = await Database.open(pair.url)
     try:

@@ -31,6 +31,7 @@ from lakelog.engine.log.columns import ColumnPublisher, Threads
 from lakelog.engine.log.committer import Committer
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.fetch import Fetcher
+from lakelog.engine.log.losses import Losses
 from lakelog.engine.log.publish import Publisher
 from lakelog.engine.log.reserver import Reserver
 from lakelog.engine.log.topics import Topics
@@ -67,8 +68,11 @@ class Engine:
         evaluator = FilterEvaluator()
         self._batch_cache = BatchCache(self.extents, evaluator)
         changes.add_partition_cache(self._batch_cache.grew)
+        self.losses = Losses(cells)
         self._committers = {
-            cell: Committer(store, changes.announcers[cell].grew, self._batch_cache.appended)
+            cell: Committer(
+                store, changes.announcers[cell].grew, self._batch_cache.appended, partial(self.losses.acked, cell)
+            )
             for cell, store in cells.items()
         }
         reservers = {
@@ -83,7 +87,7 @@ class Engine:
         self.fetcher = Fetcher(self.topics, self.extents, self.waiters)
         self.lake = Lake(catalog, self.topics, self.extents, self.waiters)
         self.pipelines = Pipelines(catalog, self.topics)
-        self.writes = Writes(catalog, cells, self.topics, changes.partition_moved)
+        self.writes = Writes(catalog, cells, self.topics, self._wrote)
         # Groups, from what the lease path needs up to the operations on groups.
         clocks = {cell: Clock() for cell in cells}
         self._activity = GroupActivity() if self.settings.logs_groups else None
@@ -102,10 +106,10 @@ class Engine:
             cells=cells,
         )
         self.leases = Leases(context, self.topics, self.group_directory, self.members)
-        grew = {cell: partial(changes.partition_moved, cell) for cell in cells}
         resources = ReadResources(budget=self.budget, evaluator=evaluator)
-        self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, grew, resources)
+        self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, self._wrote, resources)
         self.caches = CellCaches(
+            self.losses.replaced,
             self.topics.drop,
             self.extents.drop,
             self._batch_cache.drop,
@@ -117,6 +121,11 @@ class Engine:
         )
         for cell, store in cells.items():
             store.on_replaced(partial(self.caches.drop, cell))
+
+    def _wrote(self, cell: int, pid: int, first: int, count: int) -> None:
+        """Announce messages that were appended other than by a publish."""
+        self.losses.acked(cell, pid, first, count)
+        self._changes.partition_moved(cell, pid)
 
     async def start(self) -> None:
         """Start to exchange notifications with other processes."""
@@ -131,6 +140,7 @@ class Engine:
             self._activity.flush()
         for committer in self._committers.values():
             await committer.drain()
+        await self.losses.close()
         await self._changes.stop()
         await self.extents.close()
         for store in self.cells.values():

@@ -194,6 +194,9 @@ class GroupTopic:
     `starts[n]` is the first offset in partition n; a partition that is added later starts at 0. A seek raises `epoch`
     and sets `targets` (None: the partition does not move). The seek is complete when every partition's journal has
     reached the epoch.
+
+    `timelines[n]` is the timeline of the cell of partition n when its start or target was read from the log; 0 or
+    missing if that is unknown.
     """
 
     group_id: int
@@ -201,6 +204,21 @@ class GroupTopic:
     starts: tuple[int, ...]
     epoch: int = 0
     targets: tuple[int | None, ...] = ()
+    timelines: tuple[int, ...] = ()
 
     def start(self, partition: int) -> int:
         return self.starts[partition] if partition < len(self.starts) else 0
+
+    def target(self, partition: int) -> int | None:
+        """Return where the last seek puts the partition; None if the seek does not move it."""
+        return self.targets[partition] if partition < len(self.targets) else None
+
+    def timeline(self, partition: int) -> int:
+        """Return the timeline on which the start or target was decided; 0 if that is unknown."""
+        return self.timelines[partition] if partition < len(self.timelines) else 0
+
+    def is_from_before(self, partition: int, offset: int, timeline: int) -> bool:
+        """Return whether the group was put at this offset on an earlier timeline."""
+        target = self.target(partition)
+        decided_at = self.start(partition) if target is None else target
+        return 0 < self.timeline(partition) < timeline and offset == decided_at

@@ -79,7 +79,7 @@ def create_app(
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
     drain = drain or Drain()
     source = health or HealthSource(engine, drain)
-    metrics = Metrics(lambda: source.cells_unreachable)
+    metrics = Metrics(lambda: source.cells_unreachable, lambda: engine.losses.total)
     routing = GroupRouting(engine.catalog.groups, address, drain, metrics) if address else None
     handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": source.healthz, "readyz": source.readyz}
     app = App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)

@@ -85,6 +85,11 @@ class HealthSource:
                 f"Not durable on failover: without a synchronous standby (cells: {cells}), a promoted standby may lack "
                 "acknowledged messages."
             )
+        for cell, count in sorted(self._engine.losses.by_cell.items()):
+            warnings.append(
+                f"A failover of cell {cell} lost {count} messages that this server had acknowledged. The log names "
+                "them (event messages_lost)."
+            )
         shape = shapes.Health(status=text, durable=not self._weak, version=VERSION, warnings=warnings)
         retry = () if status == 200 else ((b"retry-after", b"1"),)
         return Response(status, msgspec.json.encode(shape), JSON_TYPE, *retry)

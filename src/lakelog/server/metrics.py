@@ -31,6 +31,7 @@ METRICS: dict[str, str] = {
     "lakelog_forwarded_calls_total": "Calls forwarded to the home of their group, by outcome.",
     "lakelog_http_requests_total": "Calls answered, by route and status.",
     "lakelog_cells_unreachable": "Cells that did not respond at the last readiness check.",
+    "lakelog_lost_messages_total": "Messages that this server had acknowledged and a failover lost.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
     "lakelog_memory_limit_bytes": "Memory limit above which calls are answered with 429.",
@@ -48,9 +49,18 @@ class Metrics:
     A counter of prometheus-client costs as much as reading the body.
     """
 
-    def __init__(self, count_unreachable: Callable[[], int] = lambda: 0) -> None:
-        """Create the metrics. `count_unreachable` returns the number of cells that do not respond."""
+    def __init__(
+        self, count_unreachable: Callable[[], int] = lambda: 0, count_lost: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Create the metrics.
+
+        Args:
+            count_unreachable: Returns the number of cells that do not respond.
+            count_lost: Returns the number of acknowledged messages that failovers lost since the start.
+        """
         self._count_unreachable = count_unreachable
+        self._count_lost = count_lost
+        self._lost_before = 0
         registry = self._registry = CollectorRegistry()
 
         def counter(name: str, *labels: str) -> Counter:
@@ -90,6 +100,7 @@ class Metrics:
             registry=registry,
             multiprocess_mode="livemax",
         )
+        self._lost = counter("lakelog_lost_messages_total")
         self._in_flight = gauge("lakelog_http_in_flight")
         self._memory_used = gauge("lakelog_memory_used_bytes")
         self._memory_limit = gauge("lakelog_memory_limit_bytes")
@@ -107,6 +118,9 @@ class Metrics:
                 labelled.labels(*labels).inc(count)
             counts.clear()
         self._cells_unreachable.set(self._count_unreachable())
+        lost = self._count_lost()
+        self._lost.inc(lost - self._lost_before)
+        self._lost_before = lost
         self._in_flight.set(in_flight)
         self._memory_used.set(memory_used)
         self._memory_limit.set(memory_limit)

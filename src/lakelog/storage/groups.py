@@ -99,7 +99,10 @@ class GroupCatalog(Protocol):
         ...
 
     async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
-        """Write the next epoch with these targets. Raise `Conflict` if the stored epoch is not the given one."""
+        """Write the next epoch with these targets and the given timelines.
+
+        Raise `Conflict` if the stored epoch is not the given one.
+        """
         ...
 
     async def versions_read(self, known: KnownVersions) -> ChangedVersions:

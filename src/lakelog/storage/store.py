@@ -24,6 +24,7 @@ from lakelog.storage.compaction import ROLL_BYTES, Compaction
 if TYPE_CHECKING:
     from lakelog.storage.cold import ColdStore
     from lakelog.storage.election import ElectionStore
+    from lakelog.storage.failover import Durability, TimelineStore
     from lakelog.storage.groups import GroupStore
     from lakelog.storage.staging import StagingStore
 
@@ -206,15 +207,6 @@ class ActiveRoll:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Durability:
-    """Durability of PostgreSQL. `weak` lists the settings under which an acknowledged commit could be lost."""
-
-    weak: Sequence[str]
-    synchronous_standby: bool
-    timeline: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
     """Number of rows that a trim deleted."""
 
@@ -247,6 +239,11 @@ class PartitionStore(ChangeStore, Protocol):
     @property
     def elections(self) -> ElectionStore:
         """Runners of background work."""
+        ...
+
+    @property
+    def timelines(self) -> TimelineStore:
+        """Ends of the logs at failovers."""
         ...
 
     async def heads_create(self, pids: Sequence[int], epoch: int) -> None:

@@ -24,7 +24,7 @@ from lakelog.engine.changes import Changes
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
-from lakelog.engine.groups.progress import ProgressReader, target_of
+from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
@@ -78,7 +78,7 @@ class FakeJournals:
             high_watermark=head.next_offset,
         )
         operations: list[Operation] = [operation]
-        target = target_of(group_topic, partition)
+        target = group_topic.target(partition)
         if state.epoch < group_topic.epoch and target is not None:
             operations.insert(0, SeekPosition(epoch=group_topic.epoch, offset=target))
         reply = step(state, operations, context).replies[-1]

@@ -10,8 +10,8 @@ import pytest
 
 from lakelog.errors import NotDurable, Unavailable
 from lakelog.server import check_durability, health
+from lakelog.storage.failover import Durability
 from lakelog.storage.memory import MemoryStore
-from lakelog.storage.store import Durability
 from tests.unit.server.harness import world
 
 

@@ -92,7 +92,7 @@ class ReadResources:
 
 
 class DeadLetters:
-    """The dead letters of all groups. `grew` maps a cell to a callback for partitions that got messages."""
+    """The dead letters of all groups. `grew` gets the cell, partition, first offset and count of each append."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class DeadLetters:
         cells: Mapping[int, PartitionStore],
         topics: Topics,
         directory: GroupDirectory,
-        grew: Mapping[int, Callable[[int], None]],
+        grew: Callable[[int, int, int, int], None],
         resources: ReadResources | None = None,
     ) -> None:
         resources = resources or ReadResources()
@@ -311,7 +311,7 @@ class DeadLetters:
             )
             if isinstance(answer, Appended):
                 tally.went([one.letter for one in share])
-                self._grew[cell](answer.pid)
+                self._grew(cell, answer.pid, answer.base, len(share))
                 return
             if answer is None:
                 share = _still_dead(share, are_dead, tally)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
-from lakelog.engine.groups.positions import located_at
+from lakelog.engine.groups.positions import Located, located_at
 from lakelog.engine.groups.settings_check import agree, exact
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
@@ -211,8 +211,17 @@ class GroupDirectory:
                 topic=topic.name,
             )
         located = await located_at(self._extents, topic, start, range(topic.partitions))
-        starts = tuple(each.offset for each in located)
-        wanted = GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=starts)
+        wanted = begun_at(group, topic, located)
         made = await self.create_group_topic(group, topic, wanted)
         skipped = sum(each.offset - each.log_start for each in located)
         return made, skipped if made == wanted else None
+
+
+def begun_at(group: Group, topic: Topic, located: Sequence[Located]) -> GroupTopic:
+    """Return the group topic of a group that begins at these positions, one for each partition."""
+    return GroupTopic(
+        group_id=group.group_id,
+        incarnation=topic.incarnation,
+        starts=tuple(each.offset for each in located),
+        timelines=tuple(each.timeline for each in located),
+    )

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from msgspec.structs import asdict, replace
 
 from lakelog.coordinator.leasing.operations import CommitPosition, Reply
-from lakelog.engine.groups.group_directory import GroupDirectory
+from lakelog.engine.groups.group_directory import GroupDirectory, begun_at
 from lakelog.engine.groups.members import Members
-from lakelog.engine.groups.positions import check_held, gathered, offsets_at
+from lakelog.engine.groups.positions import check_held, gathered, located_at
 from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.groups.seek import Seeker, meant
@@ -224,11 +224,10 @@ class Groups:
         found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
         if found is not None:
             return found
-        starts = await offsets_at(self._extents, topic, Latest(), range(topic.partitions))
+        located = await located_at(self._extents, topic, Latest(), range(topic.partitions))
         for partition, offset in positions.items():
-            starts[partition] = (await offsets_at(self._extents, topic, AtOffset(offset), [partition]))[0]
-        group_topic = GroupTopic(group_id=group.group_id, incarnation=topic.incarnation, starts=tuple(starts))
-        return await self._directory.create_group_topic(group, topic, group_topic)
+            located[partition] = (await located_at(self._extents, topic, AtOffset(offset), [partition]))[0]
+        return await self._directory.create_group_topic(group, topic, begun_at(group, topic, located))
 
     async def _switch(self, scope: Scope, topic: str, *, paused: bool) -> None:
         """Store whether groups that start to read the topic are paused in it.

@@ -46,19 +46,29 @@ async def heads_of(cells: Mapping[int, PartitionStore], topic: Topic) -> dict[in
 
 
 class Located(NamedTuple):
-    """Return the offset of a position in one partition, and the partition's log start at that time."""
+    """The offset of a position in one partition, the partition's log start and the timeline of its cell then."""
 
     offset: int
     log_start: int
-
-
-async def offsets_at(extents: Extents, topic: Topic, start: Start, partitions: Sequence[int]) -> list[int]:
-    """Return the offset of `start` in each of the partitions, between log start and high watermark."""
-    return [each.offset for each in await located_at(extents, topic, start, partitions)]
+    timeline: int
 
 
 async def located_at(extents: Extents, topic: Topic, start: Start, partitions: Sequence[int]) -> list[Located]:
-    """Return the offset of `start` and the log start of each of the partitions."""
+    """Return where `start` is in each of the partitions, between log start and high watermark."""
+    while True:
+        timelines = _timelines(extents, topic, partitions)
+        found = await _located_at(extents, topic, start, partitions)
+        # A failover during the reads may have changed the end.
+        if timelines == _timelines(extents, topic, partitions):
+            return [Located(*each, timeline) for each, timeline in zip(found, timelines, strict=True)]
+
+
+def _timelines(extents: Extents, topic: Topic, partitions: Sequence[int]) -> list[int]:
+    return [extents.cells[topic.cells[partition]].timeline for partition in partitions]
+
+
+async def _located_at(extents: Extents, topic: Topic, start: Start, partitions: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the offset and the log start in each of the partitions."""
     cells = extents.cells
     heads = await heads_of(cells, topic)
     times: Mapping[int, int] = {}
@@ -85,11 +95,11 @@ def check_held(membership: Membership, topic: str, partitions: Iterable[int], ge
             )
 
 
-def _located(start: Start, head: Head | None, at_time: int) -> Located:
+def _located(start: Start, head: Head | None, at_time: int) -> tuple[int, int]:
     if isinstance(start, NoStart):
         raise InvalidRequest("A position is needed: earliest, latest, a time or an offset.")
     if head is None:
-        return Located(0, 0)
+        return 0, 0
     match start:
         case Earliest():
             wanted = head.log_start
@@ -99,4 +109,4 @@ def _located(start: Start, head: Head | None, at_time: int) -> Located:
             wanted = at_time
         case AtOffset(offset):
             wanted = offset
-    return Located(max(head.log_start, min(wanted, head.next_offset)), head.log_start)
+    return max(head.log_start, min(wanted, head.next_offset)), head.log_start

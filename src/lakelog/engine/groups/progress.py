@@ -31,14 +31,9 @@ from lakelog.storage.store import Head, ReadResult
 _KEPT_TIMES = 10_000
 
 
-def target_of(group_topic: GroupTopic, partition: int) -> int | None:
-    """Return where the last seek puts the partition; None if the seek does not move it."""
-    return group_topic.targets[partition] if partition < len(group_topic.targets) else None
-
-
 def apply_seek(state: DeliveryState, group_topic: GroupTopic, partition: int) -> None:
     """Move a state to the position of the last seek, if the state was read before the seek was applied."""
-    if state.epoch < group_topic.epoch and (target := target_of(group_topic, partition)) is not None:
+    if state.epoch < group_topic.epoch and (target := group_topic.target(partition)) is not None:
         apply(state, PositionReset(group_topic.epoch, target), 0)
 
 

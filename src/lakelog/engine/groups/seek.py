@@ -7,11 +7,12 @@ process dies in between, the next process that loads a partition, or the next se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lakelog.coordinator.leasing.operations import Reply, SeekPosition
-from lakelog.engine.groups.group_directory import GroupDirectory
-from lakelog.engine.groups.positions import gathered, offsets_at
-from lakelog.engine.groups.progress import ProgressReader, target_of
+from lakelog.engine.groups.group_directory import GroupDirectory, begun_at
+from lakelog.engine.groups.positions import Located, gathered, located_at
+from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import Conflict, InvalidRequest, NoPosition
 from lakelog.model.group import Group, GroupTopic, Start
@@ -61,7 +62,7 @@ class Seeker:
         group_topic = await self._group_topic()
         if group_topic is None:
             return _begun(await self._starts(to, partitions))
-        return await self._moved(group_topic, to, partitions)
+        return [each for each, _ in await self._moved(group_topic, to, partitions)]
 
     async def move(self, to: Start, partitions: Sequence[int]) -> list[Sought]:
         for _ in range(_TRIES):
@@ -74,14 +75,17 @@ class Seeker:
             await self._finish(group_topic)
             moved = await self._moved(group_topic, to, partitions)
             targets: list[int | None] = [None] * self._topic.partitions
-            for each in moved:
-                targets[each.partition] = each.after
+            timelines = [*group_topic.timelines, *[0] * self._topic.partitions][: self._topic.partitions]
+            for each, timeline in moved:
+                targets[each.partition], timelines[each.partition] = each.after, timeline
             try:
-                decided = await self._catalog.group_topic_seek(group_topic, targets)
+                decided = await self._catalog.group_topic_seek(
+                    replace(group_topic, timelines=tuple(timelines)), targets
+                )
             except Conflict:
                 continue
             await self._apply(decided, partitions)
-            return moved
+            return [each for each, _ in moved]
         raise Conflict(
             f"Group '{self._group.name}' was moved by another call at the same time. Check its position, "
             f"then repeat the call.",
@@ -93,13 +97,13 @@ class Seeker:
 
     async def _begin(self, to: Start, partitions: Sequence[int]) -> list[Sought] | None:
         """Set the first position of a group in a topic; return None if another caller has set one."""
-        starts = tuple(await self._starts(to, partitions))
-        wanted = GroupTopic(group_id=self._group.group_id, incarnation=self._topic.incarnation, starts=starts)
+        starts = await self._starts(to, partitions)
+        wanted = begun_at(self._group, self._topic, starts)
         if await self._directory.create_group_topic(self._group, self._topic, wanted) != wanted:
             return None
         return _begun(starts)
 
-    async def _starts(self, to: Start, partitions: Sequence[int]) -> list[int]:
+    async def _starts(self, to: Start, partitions: Sequence[int]) -> list[Located]:
         if len(partitions) < self._topic.partitions:
             raise NoPosition(
                 f"Group '{self._group.name}' has no position in topic '{self._topic.name}' yet; "
@@ -107,27 +111,28 @@ class Seeker:
                 group=self._group.name,
                 topic=self._topic.name,
             )
-        return await offsets_at(self._extents, self._topic, to, partitions)
+        return await located_at(self._extents, self._topic, to, partitions)
 
-    async def _moved(self, group_topic: GroupTopic, to: Start, partitions: Sequence[int]) -> list[Sought]:
-        offsets = await offsets_at(self._extents, self._topic, to, partitions)
+    async def _moved(self, group_topic: GroupTopic, to: Start, partitions: Sequence[int]) -> list[tuple[Sought, int]]:
+        """Return the move of each partition, and the timeline of its cell."""
+        located = await located_at(self._extents, self._topic, to, partitions)
         states, _ = await self._progress.states(self._group, self._topic, group_topic)
         return [
-            Sought(partition=each, before=states[each].committed, after=offset)
-            for each, offset in zip(partitions, offsets, strict=True)
+            (Sought(partition=each, before=states[each].committed, after=found.offset), found.timeline)
+            for each, found in zip(partitions, located, strict=True)
         ]
 
     async def _finish(self, group_topic: GroupTopic) -> None:
         """Apply an earlier seek that did not reach every partition, because the next decision replaces it."""
         if group_topic.epoch == 0:
             return
-        every = [n for n in range(self._topic.partitions) if target_of(group_topic, n) is not None]
+        every = [n for n in range(self._topic.partitions) if group_topic.target(n) is not None]
         states = await self._journals.states(self._group, self._topic, group_topic, every)
         late = [n for n, state in zip(every, states, strict=True) if state.epoch < group_topic.epoch]
         await self._apply(group_topic, late)
 
     async def _apply(self, group_topic: GroupTopic, partitions: Sequence[int]) -> None:
-        targets = ((partition, target_of(group_topic, partition)) for partition in partitions)
+        targets = ((partition, group_topic.target(partition)) for partition in partitions)
         await gathered(self._run(group_topic, each, target) for each, target in targets if target is not None)
 
     async def _run(self, group_topic: GroupTopic, partition: int, offset: int) -> Reply:
@@ -135,6 +140,6 @@ class Seeker:
         return await self._journals.run(self._group, group_topic, self._topic, partition, operation)
 
 
-def _begun(starts: Sequence[int]) -> list[Sought]:
+def _begun(starts: Sequence[Located]) -> list[Sought]:
     """Return the moves of a group that has no position yet."""
-    return [Sought(partition=partition, before=start, after=start) for partition, start in enumerate(starts)]
+    return [Sought(partition=number, before=start.offset, after=start.offset) for number, start in enumerate(starts)]

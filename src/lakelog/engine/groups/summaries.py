@@ -18,7 +18,7 @@ from lakelog.coordinator.leasing.events import MessagesCut
 from lakelog.coordinator.leasing.state import begin
 from lakelog.coordinator.leasing.summary import ProgressSummary, summarize
 from lakelog.engine.groups.positions import gathered
-from lakelog.engine.groups.progress import apply_seek, target_of
+from lakelog.engine.groups.progress import apply_seek
 from lakelog.engine.groups.reasons import GroupView, Look, Status, status_of, status_of_group
 from lakelog.engine.leasing.journal import replay_rows
 from lakelog.errors import LakelogError
@@ -190,7 +190,7 @@ def _noted(part: _Part, row: JournalRow | None) -> ProgressSummary | None:
 
 def _sought(figures: ProgressSummary | None, part: _Part) -> ProgressSummary | None:
     """Return the figures with the last seek applied, if the journal does not contain it yet."""
-    target = target_of(part.group_topic, part.partition)
+    target = part.group_topic.target(part.partition)
     if figures is None or figures.epoch >= part.group_topic.epoch or target is None:
         return figures
     return replace(summarize(begin(target)), epoch=part.group_topic.epoch)

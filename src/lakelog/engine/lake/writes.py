@@ -27,9 +27,13 @@ class Writes:
     """Staged writes into any topic; one per engine."""
 
     def __init__(
-        self, catalog: Catalog, cells: dict[int, PartitionStore], topics: Topics, grew: Callable[[int, int], None]
+        self,
+        catalog: Catalog,
+        cells: dict[int, PartitionStore],
+        topics: Topics,
+        grew: Callable[[int, int, int, int], None],
     ) -> None:
-        """Create the writes. `grew` is called with the cell and the partition that got messages."""
+        """Create the writes. `grew` gets the cell, partition, first offset and count of each append."""
         self._catalog = catalog
         self._cells = cells
         self._topics = topics
@@ -143,8 +147,8 @@ class Writes:
                 promoted = await staging.promote(pid, decision.write_id, decision.attempts)
         if promoted.status in (PromoteStatus.MISSING, PromoteStatus.SEALED):
             raise _closed(decision, pid)
-        if promoted.count:
-            self._grew(cell, pid)
+        if promoted.base is not None:
+            self._grew(cell, pid, promoted.base, promoted.count)
 
 
 def _batch(topic: Topic, options: write.StageOptions, piece: write.StagePiece) -> StagedBatch:

@@ -52,12 +52,8 @@ class Decider:
         if not commit.pending:
             return
         operations = [each.operation for each in commit.pending]
-        group_topic = journal.group_topic
-        if group_topic.epoch > state.epoch and journal.partition < len(group_topic.targets):
-            target = group_topic.targets[journal.partition]
-            if target is not None:
-                # A seek that was decided and not applied here yet.
-                operations.insert(0, SeekPosition(epoch=group_topic.epoch, offset=target))
+        if (target := journal.pending_seek) is not None:
+            operations.insert(0, SeekPosition(epoch=journal.group_topic.epoch, offset=target))
         context = self._context(journal, state, operations, now_ms)
         decided = step(state, operations, context)
         if len(operations) > len(commit.pending):

@@ -73,8 +73,8 @@ class Journal:
     """When to decide again after a conflict."""
     stop: PartitionStop | None = None
     """The last error that concerns only this group and partition, until messages are delivered again."""
-    beyond_end: int | None = None
-    """The frontier that was found beyond the end of the log. The group stays there until it is moved."""
+    confirmed: tuple[int, int] | None = None
+    """A timeline, and the frontier whose messages before it no failover up to that timeline lost."""
     pending: deque[PendingOperation] = field(default_factory=deque)
     drops: int = 0
     """The number of drops of this journal. Rows that were requested before a drop are ignored."""
@@ -123,6 +123,12 @@ class Journal:
         return self.state.frontier
 
     @property
+    def pending_seek(self) -> int | None:
+        """The target of a seek that was decided and not applied here yet."""
+        assert self.state is not None
+        return self.group_topic.target(self.partition) if self.group_topic.epoch > self.state.epoch else None
+
+    @property
     def cell(self) -> int:
         return self.topic.cells[self.partition]
 
@@ -138,7 +144,7 @@ class Journal:
 
     def drop(self) -> None:
         """Forget the state of the journal, and that delivery was stopped."""
-        self.state = self.stop = self.beyond_end = None
+        self.state = self.stop = self.confirmed = None
         self.version = self.nonce = self.since_snapshot = 0
         self.drops += 1
         self.notify()

@@ -125,6 +125,9 @@ class JournalWriter:
         """Answer commits with nothing to write if the journal has not changed; else decide again."""
         versions = [(commit.journal.version, commit.journal.nonce) for commit in commits]
         failed = await self._loader.load(cell, [commit.journal for commit in commits])
+        if any(map(_promises, commits)):
+            # The row that the reply is based on may have become visible before the standby had it.
+            await self._cells[cell].timelines.await_standby()
         for commit, version in zip(commits, versions, strict=True):
             if commit.journal in failed:
                 fail(commit, failed[commit.journal], self._clocks[cell])
@@ -142,6 +145,12 @@ def is_doubtful(commit: PendingCommit) -> bool:
         map(PendingOperation.is_search, commit.pending)
     )
     return stale or any(not isinstance(reply, NothingAvailable) for reply in commit.step.replies)
+
+
+def _promises(commit: PendingCommit) -> bool:
+    """Return whether a reply says that an earlier call took effect."""
+    assert commit.step is not None
+    return not all(isinstance(reply, NothingAvailable | LakelogError) for reply in commit.step.replies)
 
 
 def _report(commit: PendingCommit, activity: GroupActivity) -> None:

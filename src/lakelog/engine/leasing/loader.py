@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from lakelog.coordinator.leasing.operations import AcquireMessages, Operation
+from lakelog.coordinator.leasing.operations import AcquireMessages, Operation, SeekPosition, SkipTo
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.reasons import told
 from lakelog.engine.leasing.batch_cache import BatchCache
@@ -22,6 +22,7 @@ Errors = dict[Journal, LakelogError]
 
 _MAX_READS = 3
 """How often the log is read for one operation, because its messages may leave the batch cache before the decision."""
+_NO_END = 1 << 62
 
 
 class Loader:
@@ -94,16 +95,18 @@ class Loader:
         topic = max((journal.topic for journal in frontiers), key=lambda each: each.partitions)
         offsets = {journal.partition: frontier for journal, frontier in frontiers.items()}
         doubtful = [journal for journal, frontier in frontiers.items() if self._may_be_beyond(journal, frontier)]
+        failed: dict[int, LakelogError] = {}
         try:
             if next(iter(frontiers)).group.kind is GroupKind.CURSOR:
                 await self._batch_cache.look(topic, list(offsets))
-                return {}
-            failed = await self._batch_cache.fill(topic, offsets)
-            # If retention deleted the next messages, the decision will move to the log start.
-            starts = {partition: self._batch_cache.row(topic.pid(partition)).log_start for partition in offsets}
-            failed |= await self._batch_cache.fill(
-                topic, {n: start for n, start in starts.items() if start > offsets[n]}
-            )
+                doubtful = [journal for journal in doubtful if not _is_moved(journal)]
+            else:
+                failed |= await self._batch_cache.fill(topic, offsets)
+                # If retention deleted the next messages, the decision will move to the log start.
+                starts = {partition: self._batch_cache.row(topic.pid(partition)).log_start for partition in offsets}
+                failed |= await self._batch_cache.fill(
+                    topic, {n: start for n, start in starts.items() if start > offsets[n]}
+                )
             if doubtful:
                 failed |= await self._beyond(topic, {journal: frontiers[journal] for journal in doubtful})
         except Exception as error:
@@ -115,34 +118,46 @@ class Loader:
         }
 
     def _may_be_beyond(self, journal: Journal, frontier: int) -> bool:
-        """Return whether the group may be beyond the end of the log, which only a failover can cause.
+        """Return whether the position may be in messages that a failover lost.
 
-        The catalog or another cell may remember a position in messages that this cell lost.
+        The journal is lost together with the messages, but the catalog remembers the start and the last seek.
         """
-        if self._cells[journal.cell].timeline <= 1:
+        timeline = self._cells[journal.cell].timeline
+        if timeline <= 1:
             return False
-        return journal.beyond_end == frontier or frontier > self._batch_cache.row(journal.pid).high_watermark
+        position = _position(journal, frontier)
+        if position > self._batch_cache.row(journal.pid).high_watermark:
+            return True
+        is_from_before = journal.group_topic.is_from_before(journal.partition, position, timeline)
+        return is_from_before and journal.confirmed != (timeline, position)
 
     async def _beyond(self, topic: Topic, frontiers: Mapping[Journal, int]) -> dict[int, LakelogError]:
         """Return an error by partition for groups beyond the end, also after the log has grown past their positions."""
         await self._batch_cache.look(topic, [journal.partition for journal in frontiers])
+        ends = await self._ends_after(frontiers)
         failed: dict[int, LakelogError] = {}
         for journal, frontier in frontiers.items():
+            position = _position(journal, frontier)
             end = self._batch_cache.row(journal.pid).high_watermark
-            if frontier > end:
-                journal.beyond_end = frontier
-            if journal.beyond_end == frontier:
-                failed[journal.partition] = OffsetOutOfRange(
-                    f"Group '{journal.group.name}' is at offset {frontier} of topic '{topic.name}', partition "
-                    f"{journal.partition}, and a failover lost messages before it. Move the group with `lakelog groups "
-                    f"seek {journal.group.name}`.",
-                    group=journal.group.name,
-                    topic=topic.name,
-                    partition=journal.partition,
-                    offset=frontier,
-                    high_watermark=end,
-                )
+            timeline = self._cells[journal.cell].timeline
+            is_from_before = journal.group_topic.is_from_before(journal.partition, position, timeline)
+            if position <= end and not (is_from_before and position > ends[journal]):
+                journal.confirmed = (timeline, position)
+            else:
+                failed[journal.partition] = _lost(journal, position, end)
         return failed
+
+    async def _ends_after(self, journals: Iterable[Journal]) -> dict[Journal, int]:
+        """Return where the log of each journal ended at a failover after its position was decided."""
+        by_cell: dict[int, list[Journal]] = {}
+        for journal in journals:
+            by_cell.setdefault(journal.cell, []).append(journal)
+        found: dict[Journal, int] = {}
+        for cell, mine in by_cell.items():
+            asks = [(journal.pid, journal.group_topic.timeline(journal.partition)) for journal in mine]
+            ends = await self._cells[cell].timelines.ends_after(asks)
+            found |= {each: _NO_END if end is None else end for each, end in zip(mine, ends, strict=True)}
+        return found
 
     async def evaluate(self, journals: Iterable[Journal]) -> Errors:
         """Evaluate expensive filters for the messages that were read, in slices. Return the errors."""
@@ -161,6 +176,30 @@ class Loader:
 def _filter_of(journal: Journal) -> Filter | None:
     text = journal.group.settings.filter
     return parse(text) if text else None
+
+
+def _position(journal: Journal, frontier: int) -> int:
+    """Return where the next decision begins: at the target of a seek that is not applied yet, or at the frontier."""
+    target = None if journal.state is None else journal.pending_seek
+    return frontier if target is None else target
+
+
+def _lost(journal: Journal, position: int, end: int) -> OffsetOutOfRange:
+    group, topic = journal.group.name, journal.topic.name
+    return OffsetOutOfRange(
+        f"Group '{group}' is at offset {position} of topic '{topic}', partition {journal.partition}, and a failover "
+        f"lost messages before it. Move the group with `lakelog groups seek {group}`.",
+        group=group,
+        topic=topic,
+        partition=journal.partition,
+        offset=position,
+        high_watermark=end,
+    )
+
+
+def _is_moved(journal: Journal) -> bool:
+    """Return whether all operations that wait for the log move the group."""
+    return all(isinstance(pending.operation, SeekPosition | SkipTo) for pending in journal.awaiting_log)
 
 
 def _replay(journal: Journal, read: JournalRead) -> bool:

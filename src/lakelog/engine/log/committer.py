@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from lakelog import failpoints
 from lakelog.batches import encode_messages
@@ -45,6 +45,14 @@ MAX_MESSAGES_PER_APPEND = 20_000
 
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+
+
+class Acked(Protocol):
+    """A function that remembers acknowledged messages. `is_current` is False if the cell was dropped since."""
+
+    def __call__(self, pid: int, first: int, count: int, *, is_current: bool) -> None: ...
+
+
 _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -127,8 +135,13 @@ class Committer:
         store: PartitionStore,
         grew: Callable[[int], None],
         appended: Callable[[Append, Appended], None] | None = None,
+        acked: Acked | None = None,
     ) -> None:
-        """Create a committer. It calls `appended` with what was written, then `grew` with the partition."""
+        """Create a committer.
+
+        It calls `acked` and `appended` with what was written, then `grew` with the partition.
+        """
+        self._acked = acked
         self._store = store
         self._grew = grew
         self._appended = appended
@@ -223,6 +236,8 @@ class Committer:
             for part in parts:
                 _resolve(part, AppendResult(base=base))
                 base += part.count
+            if self._acked is not None:
+                self._acked(answer.pid, answer.base, base - answer.base, is_current=is_current)
             if self._appended is not None and is_current:
                 self._appended(append, answer)
             self._grew(answer.pid)

@@ -120,7 +120,9 @@ class MemoryGroupCatalog:
         present = self._group_topics.get(place)
         if present is None or present.epoch != group_topic.epoch:
             raise Conflict("A concurrent seek moved the group in this topic. Read its positions again.")
-        self._group_topics[place] = replace(present, epoch=present.epoch + 1, targets=tuple(targets))
+        self._group_topics[place] = replace(
+            present, epoch=present.epoch + 1, targets=tuple(targets), timelines=group_topic.timelines
+        )
         return self._group_topics[place]
 
     async def versions_read(self, known: KnownVersions) -> ChangedVersions:

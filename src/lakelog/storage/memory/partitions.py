@@ -11,6 +11,7 @@ from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.changes import ChangedRows, KnownRows
 from lakelog.storage.compaction import ROLL_BYTES, Compaction
+from lakelog.storage.failover import Durability
 from lakelog.storage.memory.clock import Clock, milliseconds, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
 from lakelog.storage.memory.elections import MemoryElections
@@ -19,6 +20,7 @@ from lakelog.storage.memory.hot_tables import HotTables
 from lakelog.storage.memory.listener import MemoryAnnouncements
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
 from lakelog.storage.memory.staging import MemoryStaging
+from lakelog.storage.memory.timelines import MemoryTimelines
 from lakelog.storage.store import (
     DELETED_MEMORY,
     PRODUCER_BATCHES,
@@ -28,7 +30,6 @@ from lakelog.storage.store import (
     ActiveRoll,
     Append,
     Appended,
-    Durability,
     Head,
     HeadState,
     HotBatch,
@@ -56,8 +57,7 @@ class MemoryStore(MemoryAnnouncements):
         """Incarnations of topics whose partitions were removed."""
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
         self._hot = HotTables(clock())
-        self.timeline = 1
-        self._followers: list[Callable[[], None]] = []
+        self.timelines = MemoryTimelines()
 
     @property
     def groups(self) -> MemoryGroups:
@@ -226,14 +226,16 @@ class MemoryStore(MemoryAnnouncements):
         await asyncio.sleep(0)
         return Durability(weak=("memory store",), synchronous_standby=True, timeline=1)
 
+    @property
+    def timeline(self) -> int:
+        return self.timelines.number
+
     def on_replaced(self, call: Callable[[], None]) -> None:
-        self._followers.append(call)
+        self.timelines.followers.append(call)
 
     def promoted(self) -> None:
         """Report that the data was replaced, as after the promotion of a standby."""
-        self.timeline += 1
-        for call in self._followers:
-            call()
+        self.timelines.began({pid: record.head.next_offset for pid, record in self._partitions.items()})
 
     async def check(self) -> None:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ refusal (wrong password, unknown database, TLS) is a `ConfigurationError`: a ret
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -81,6 +82,13 @@ class Session(asyncpg.Connection):
         if self.timeline < lowest:
             raise NotWritable(f"is on timeline {self.timeline}, which timeline {lowest} replaced")
 
+    async def begin_timeline(self) -> None:
+        """Record where all logs end, if this is the first session on a new timeline. A missing schema is ignored."""
+        with contextlib.suppress(
+            asyncpg.InvalidSchemaNameError, asyncpg.UndefinedFunctionError, asyncpg.InsufficientPrivilegeError
+        ):
+            await self.execute("select lakelog.timeline_begin()")
+
     def heard(self, _connection: object, message: asyncpg.PostgresLogMessage) -> None:
         """Check a message of the server for the warning about a cancelled wait.
 
@@ -130,6 +138,8 @@ async def _open(url: str, options: Mapping[str, Any], lowest: int) -> Session:
         session.is_unconfirmed = False
         _keep_alive(session)
         await asyncio.wait_for(session.check(lowest), CONNECT_SECONDS)
+        if session.timeline > lowest:
+            await asyncio.wait_for(session.begin_timeline(), 3 * CONNECT_SECONDS)
         session.add_log_listener(session.heard)
     except BaseException:
         session.terminate()

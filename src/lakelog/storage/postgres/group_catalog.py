@@ -76,6 +76,7 @@ class PostgresGroupCatalog:
             list(group_topic.starts),
             group_topic.epoch,
             list(group_topic.targets),
+            list(group_topic.timelines),
         )
         present = await self.group_topic_find(group_topic.group_id, group_topic.incarnation)
         if present is None:
@@ -96,7 +97,12 @@ class PostgresGroupCatalog:
 
     async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
         rows = await self._write(
-            "group_topic_seek", group_topic.group_id, group_topic.incarnation, group_topic.epoch, list(targets)
+            "group_topic_seek",
+            group_topic.group_id,
+            group_topic.incarnation,
+            group_topic.epoch,
+            list(targets),
+            list(group_topic.timelines),
         )
         if not rows:
             raise Conflict("A concurrent seek moved the group in this topic. Read its positions again.")

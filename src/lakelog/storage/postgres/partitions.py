@@ -18,6 +18,7 @@ import asyncpg
 from lakelog import failpoints
 from lakelog.errors import OffsetOutOfRange, Unavailable
 from lakelog.storage.compaction import ROLL_BYTES, Compaction, is_mostly_retired
+from lakelog.storage.failover import Durability
 from lakelog.storage.postgres.announcing import PostgresChanges
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
@@ -27,6 +28,7 @@ from lakelog.storage.postgres.groups import PostgresGroups
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import head_of, segment_of
 from lakelog.storage.postgres.staging import PostgresStaging
+from lakelog.storage.postgres.timelines import PostgresTimelines
 from lakelog.storage.store import (
     DELETED_MEMORY,
     PRODUCER_MEMORY,
@@ -35,7 +37,6 @@ from lakelog.storage.store import (
     ActiveRoll,
     Append,
     Appended,
-    Durability,
     Head,
     HeadState,
     HotBatch,
@@ -73,6 +74,7 @@ class PostgresStore(PostgresChanges):
         self._cold = PostgresCold(database)
         self._elections = PostgresElections(database)
         self._staging = PostgresStaging(database, self._appender)
+        self.timelines = PostgresTimelines(database)
 
     @property
     def groups(self) -> PostgresGroups:

@@ -63,6 +63,7 @@ def group_topic_of(row: asyncpg.Record) -> GroupTopic:
         starts=tuple(row["starts"]),
         epoch=row["position_epoch"],
         targets=tuple(row["targets"]),
+        timelines=tuple(row["timelines"]),
     )
 
 

@@ -1302,6 +1302,33 @@ CREATE FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) RETURNS big
     ) s
 $$;
 
+CREATE FUNCTION lakelog.timeline_begin() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_timeline integer := lakelog.timeline_now();
+begin
+    if exists (select from lakelog.timeline t where t.timeline >= v_timeline) then
+        return;
+    end if;
+    -- A new primary may have no standby yet. If this is lost in another failover, so is everything after it.
+    perform set_config('synchronous_commit', 'local', true);
+    perform pg_advisory_xact_lock(lakelog.lock_key(-5));
+    -- A separate statement: another session may have recorded it while this one waited.
+    if exists (select from lakelog.timeline t where t.timeline >= v_timeline) then
+        return;
+    end if;
+    insert into lakelog.timeline (timeline) values (v_timeline);
+    insert into lakelog.timeline_end (pid, timeline, next_offset)
+    select p.pid, v_timeline, h.next_offset from lakelog.partition p
+    cross join lateral (select x.next_offset from lakelog.head x where x.pid = p.pid order by x.version desc limit 1) h;
+end
+$$;
+
+CREATE FUNCTION lakelog.timeline_now() RETURNS integer
+    LANGUAGE sql
+    RETURN ((('x'::text || "left"(pg_walfile_name(pg_current_wal_lsn()), 8)))::bit(32))::integer;
+
 CREATE TABLE lakelog.cell (
     cell smallint NOT NULL,
     name text NOT NULL
@@ -1398,7 +1425,8 @@ CREATE TABLE lakelog.group_topic (
     incarnation bigint NOT NULL,
     starts bigint[] NOT NULL,
     epoch integer DEFAULT 0 NOT NULL,
-    targets bigint[] DEFAULT '{}'::bigint[] NOT NULL
+    targets bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    timelines integer[] DEFAULT '{}'::integer[] NOT NULL
 );
 
 CREATE TABLE lakelog.heartbeat (
@@ -1543,6 +1571,17 @@ CREATE SEQUENCE lakelog.staged_slot
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE lakelog.timeline (
+    timeline integer NOT NULL,
+    began_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE lakelog.timeline_end (
+    pid bigint NOT NULL,
+    timeline integer NOT NULL,
+    next_offset bigint NOT NULL
+);
+
 CREATE TABLE lakelog.token (
     token_id text NOT NULL,
     environment_id bigint NOT NULL,
@@ -1667,6 +1706,12 @@ ALTER TABLE ONLY lakelog.span
 ALTER TABLE ONLY lakelog.staged
     ADD CONSTRAINT staged_pkey PRIMARY KEY (pid, write_id, attempt, number);
 
+ALTER TABLE ONLY lakelog.timeline_end
+    ADD CONSTRAINT timeline_end_pkey PRIMARY KEY (pid, timeline);
+
+ALTER TABLE ONLY lakelog.timeline
+    ADD CONSTRAINT timeline_pkey PRIMARY KEY (timeline);
+
 ALTER TABLE ONLY lakelog.token
     ADD CONSTRAINT token_hash_key UNIQUE (hash);
 
@@ -1720,6 +1765,9 @@ ALTER TABLE ONLY lakelog.group_topic
 
 ALTER TABLE ONLY lakelog.pipeline_run
     ADD CONSTRAINT pipeline_run_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
+
+ALTER TABLE ONLY lakelog.timeline_end
+    ADD CONSTRAINT timeline_end_pid_fkey FOREIGN KEY (pid) REFERENCES lakelog.partition(pid) ON DELETE CASCADE;
 
 ALTER TABLE ONLY lakelog.token
     ADD CONSTRAINT token_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
@@ -1873,6 +1921,12 @@ GRANT ALL ON FUNCTION lakelog.tierable(p_pids bigint[], p_segment_bytes bigint, 
 REVOKE ALL ON FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.tiered_end(p_pid bigint, p_log_start bigint) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.timeline_begin() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.timeline_begin() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.timeline_now() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.timeline_now() TO lakelog_service;
+
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.closed_partition TO lakelog_service;
@@ -1924,6 +1978,10 @@ GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.span TO lakelog_service;
 GRANT SELECT,INSERT ON TABLE lakelog.staged TO lakelog_service;
 
 GRANT USAGE ON SEQUENCE lakelog.staged_slot TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.timeline TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.timeline_end TO lakelog_service;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.token TO lakelog_service;
 

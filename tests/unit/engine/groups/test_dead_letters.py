@@ -56,8 +56,13 @@ class Morgue(World):
         self.group, _ = await self.joined(self.scope_, self.topic_)
         self.grown: builtins.list[tuple[int, int]] = []
         self._versions = dict.fromkeys((0, 1), 0)
-        grew = {cell: lambda pid, cell=cell: self.grown.append((cell, pid)) for cell in self.cells}
-        self.dead = DeadLetters(self.catalog, self.cells, self.topics, self.group_directory, grew)
+        self.dead = DeadLetters(
+            self.catalog,
+            self.cells,
+            self.topics,
+            self.group_directory,
+            lambda cell, pid, first, count: self.grown.append((cell, pid)),
+        )
 
     async def list(self, **fields: Any) -> DeadLetterPage:
         return await self.dead.list(self.scope_, DeadLetterQuery(group="billing", **fields))

@@ -38,28 +38,29 @@ where group_id = any ($1::bigint[]) and deleted_at < clock_timestamp() - $2::int
 with present as materialized (
     select group_id from lakelog.consumer_group where group_id = $1 and deleted_at is null for share
 )
-insert into lakelog.group_topic (group_id, incarnation, starts, epoch, targets)
-select group_id, $2, $3, $4, $5 from present
+insert into lakelog.group_topic (group_id, incarnation, starts, epoch, targets, timelines)
+select group_id, $2, $3, $4, $5, $6 from present
 on conflict do nothing;
 
 -- group_topic_find: finds where a group started in a topic, and its last seek
 select *, epoch as position_epoch from lakelog.group_topic where group_id = $1 and incarnation = $2;
 
 -- group_topic_list: lists the open topics that groups read, by group and name
-select t.*, r.group_id, r.starts, r.epoch as position_epoch, r.targets, e.project, e.name as environment
+select t.*, r.group_id, r.starts, r.epoch as position_epoch, r.targets, r.timelines, e.project, e.name as environment
 from lakelog.group_topic r
 join lakelog.topic t on t.incarnation = r.incarnation and t.deleted_at is null
 join lakelog.environment e on e.environment_id = t.environment_id
 where r.group_id = any ($1::bigint[]) order by r.group_id, t.name;
 
 -- group_topic_list_by_topic: lists the groups that read a topic, by name
-select g.*, r.incarnation, r.starts, r.epoch as position_epoch, r.targets
+select g.*, r.incarnation, r.starts, r.epoch as position_epoch, r.targets, r.timelines
 from lakelog.group_topic r
 join lakelog.consumer_group g on g.group_id = r.group_id and g.deleted_at is null
 where r.incarnation = $1 order by g.name;
 
 -- group_topic_seek: writes the next position epoch unless another seek came first
-update lakelog.group_topic set epoch = epoch + 1, targets = $4 where group_id = $1 and incarnation = $2 and epoch = $3
+update lakelog.group_topic set epoch = epoch + 1, targets = $4, timelines = $5
+where group_id = $1 and incarnation = $2 and epoch = $3
 returning epoch;
 
 -- server_touch: records that a server is alive, deletes servers not seen for a day, and returns the other live servers

@@ -195,6 +195,14 @@ select current_setting('fsync') as fsync, current_setting('full_page_writes') as
        (select reset_val from pg_settings where name = 'synchronous_commit') as synchronous_commit,
        current_setting('synchronous_standby_names') as standbys;
 
+-- timeline_ends_read: returns the lowest end at which a later timeline began, for each partition and timeline
+select (
+    select min(coalesce(e.next_offset, 0)) from lakelog.timeline t
+    left join lakelog.timeline_end e on e.pid = a.pid and e.timeline = t.timeline
+    where t.timeline > a.timeline
+) as end_offset
+from unnest($1::bigint[], $2::integer[]) with ordinality as a (pid, timeline, part) order by a.part;
+
 -- standby_await: writes a record without content, whose commit waits for the synchronous standby
 select pg_logical_emit_message(true, 'lakelog', '');
 
