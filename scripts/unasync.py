@@ -29,6 +29,7 @@ WORDS = [
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\basynccontextmanager\b", "contextmanager"),
     (r"\baclosing\b", "closing"),
     (r"\banext\b", "next"),
     (r"\bfor asyncio, from which `_sync` is generated\.", "for threads."),

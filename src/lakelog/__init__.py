@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakelog import errors as errors
+    from lakelog.client._async.consumer import AsyncConsumer
     from lakelog.client._async.delivery import AsyncDelivery
     from lakelog.client._async.lakelog import AsyncLakelog
+    from lakelog.client._async.message_batch import AsyncArrowBatch, AsyncBatch
     from lakelog.client._async.producer import AsyncProducer
     from lakelog.client._async.topic import AsyncTopic
+    from lakelog.client._sync.consumer import Consumer
     from lakelog.client._sync.delivery import Delivery
     from lakelog.client._sync.lakelog import Lakelog
+    from lakelog.client._sync.message_batch import ArrowBatch, Batch
     from lakelog.client._sync.producer import Producer
     from lakelog.client._sync.topic import Topic
     from lakelog.client.connecting.connect import connect, connect_async
@@ -28,10 +32,16 @@ if TYPE_CHECKING:
     from lakelog.model.topic_info import PartitionInfo, Purged, TopicInfo
 
 __all__ = [
+    "ArrowBatch",
+    "AsyncArrowBatch",
+    "AsyncBatch",
+    "AsyncConsumer",
     "AsyncDelivery",
     "AsyncLakelog",
     "AsyncProducer",
     "AsyncTopic",
+    "Batch",
+    "Consumer",
     "Delivery",
     "Exponential",
     "FetchResult",
@@ -56,10 +66,16 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncArrowBatch": "lakelog.client._async.message_batch",
+    "AsyncBatch": "lakelog.client._async.message_batch",
+    "AsyncConsumer": "lakelog.client._async.consumer",
     "AsyncDelivery": "lakelog.client._async.delivery",
     "AsyncLakelog": "lakelog.client._async.lakelog",
     "AsyncProducer": "lakelog.client._async.producer",
     "AsyncTopic": "lakelog.client._async.topic",
+    "ArrowBatch": "lakelog.client._sync.message_batch",
+    "Batch": "lakelog.client._sync.message_batch",
+    "Consumer": "lakelog.client._sync.consumer",
     "Delivery": "lakelog.client._sync.delivery",
     "Exponential": "lakelog.model.group",
     "FetchResult": "lakelog.client.values",

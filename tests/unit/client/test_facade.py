@@ -13,10 +13,16 @@ import lakelog
 from lakelog.errors import InvalidRequest
 
 NAMES = [
+    "ArrowBatch",
+    "AsyncArrowBatch",
+    "AsyncBatch",
+    "AsyncConsumer",
     "AsyncDelivery",
     "AsyncLakelog",
     "AsyncProducer",
     "AsyncTopic",
+    "Batch",
+    "Consumer",
     "Delivery",
     "Exponential",
     "FetchResult",

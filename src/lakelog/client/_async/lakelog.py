@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from lakelog.client import processes
 from lakelog.client._async.calls import AsyncCalls
+from lakelog.client._async.consumer import AsyncConsumer
 from lakelog.client._async.group import AsyncGroup
 from lakelog.client._async.lake import AsyncLake
 from lakelog.client._async.pipelines import AsyncPipelines
@@ -17,13 +18,15 @@ from lakelog.client._async.topic import AsyncTopic
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
+from lakelog.client.consumer.options import ConsumerOptions, ConsumerTopic
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
-from lakelog.client.worker.options import Subscription
+from lakelog.client.worker.options import Retries, StartFrom, Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
 from lakelog.client.worker.running import async_default_worker_settings, async_worker_runner
 from lakelog.model.arguments import check_seconds
+from lakelog.model.group import Assignor, Order
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
 from lakelog.model.progress import GroupQuery, GroupSummary
@@ -45,7 +48,8 @@ class AsyncLakelog:
         place: str = "",
     ) -> None:
         self._calls = AsyncCalls(transport, policy, place)
-        self._pool = WorkerPool(settings or async_default_worker_settings(transport), policy)
+        self._settings = settings or async_default_worker_settings(transport)
+        self._pool = WorkerPool(self._settings, policy)
         self._workers = async_worker_runner(self._pool)
         self._states: dict[str, AsyncTopicState] = {}
         self._closed = False
@@ -142,6 +146,74 @@ class AsyncLakelog:
             if after is None:
                 return found
 
+    def consumer(
+        self,
+        *topics: str | AsyncTopic[Any],
+        group: str,
+        commit: Literal["manual", "immediate"] | None = None,
+        start_from: StartFrom | None = None,
+        prefetch: int | None = None,
+        ack_timeout: timedelta | float = 300.0,
+        lease: timedelta | float = 30.0,
+        order: Order | str | None = None,
+        filter: str | None = None,
+        retries: Retries | None = None,
+        dead_letter: bool | None = None,
+        assignor: Assignor | str | None = None,
+        session_timeout: timedelta | float = 30.0,
+        heartbeat: timedelta | float | None = None,
+    ) -> AsyncConsumer[Any]:
+        """Return a consumer, with which the program asks for messages. This makes no call to the server.
+
+        Messages are shared with all other members of the group: workers, consumers, and programs over HTTP.
+
+        `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group, as for `subscribe`.
+
+        Args:
+            topics: The topics to read, at most 100: names, or topics with a type.
+            group: The name of the group.
+            commit: "manual" (the default): the program answers each message or batch. "immediate": a message is acked
+                when its thread or task asks for the next one.
+            start_from: Where a group begins that has not read a topic before: "latest" (the default), "earliest", a
+                datetime with a time zone, or an offset. "none" raises `NoPosition` until the group has a position.
+            prefetch: Messages that are leased ahead, and wait in this process until they are asked for. 0 turns it off.
+                The default is automatic: about 100 ms of work of a program that takes messages one by one, at most 50.
+            ack_timeout: How long the program may hold a message without an answer, in seconds or as a timedelta, above
+                zero. Default: 300 seconds. Then the message has failed. `message.extend` gives more time.
+            lease: How soon other members get the messages of this process if it dies, in seconds or as a timedelta,
+                from 0.1 seconds to 12 hours. Default: 30 seconds. The lease is extended while the program works.
+            order: "key", "partition" or "none": which messages come one after another. Default: the group's.
+            filter: Which messages the group gets, such as `"value.total > 100"`. Default: the group's filter.
+            retries: How often a nacked message is delivered again. Default: the group's.
+            dead_letter: Keep a message that failed too often as a dead letter. Default: the group's.
+            assignor: How partitions are shared among the members. Default: the group's.
+            session_timeout: How long this member stays in the group without a heartbeat, in seconds or as a timedelta.
+                Default: 30 seconds.
+            heartbeat: The time between two heartbeats, in seconds or as a timedelta. Default: a third of
+                `session_timeout`, at most 10 seconds.
+
+        Raises:
+            InvalidRequest: An argument is not valid.
+        """
+        self._calls.check_open()
+        options = ConsumerOptions(
+            topics=tuple(_consumer_topic(each) for each in topics),
+            group=group,
+            commit=commit,
+            start_from=start_from,
+            prefetch=prefetch,
+            ack_timeout=ack_timeout,
+            lease=lease,
+            order=order,
+            filter=filter,
+            retries=retries,
+            dead_letter=dead_letter,
+            assignor=assignor,
+            session_timeout=session_timeout,
+            heartbeat=heartbeat,
+        )
+        return AsyncConsumer(options, self._settings, self._calls)
+
     @property
     def pipelines(self) -> AsyncPipelines:
         """The runs of pipelines such as tiering, with their progress and outcome."""
@@ -210,3 +282,9 @@ class AsyncLakelog:
 
     def __repr__(self) -> str:
         return f"AsyncLakelog({self._calls.place!r})"
+
+
+def _consumer_topic(topic: str | AsyncTopic[Any]) -> ConsumerTopic:
+    if isinstance(topic, AsyncTopic):
+        return ConsumerTopic(name=topic.name, codec=topic._builder.codec)
+    return ConsumerTopic(name=topic, codec=Codec(None))

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from lakelog.client import processes
 from lakelog.client._runtime import wait_at_exit
 from lakelog.client._sync.calls import Calls
+from lakelog.client._sync.consumer import Consumer
 from lakelog.client._sync.group import Group
 from lakelog.client._sync.lake import Lake
 from lakelog.client._sync.pipelines import Pipelines
@@ -18,13 +19,15 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
+from lakelog.client.consumer.options import ConsumerOptions, ConsumerTopic
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
-from lakelog.client.worker.options import Subscription
+from lakelog.client.worker.options import Retries, StartFrom, Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
 from lakelog.client.worker.running import default_worker_settings, worker_runner
 from lakelog.model.arguments import check_seconds
+from lakelog.model.group import Assignor, Order
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
 from lakelog.model.progress import GroupQuery, GroupSummary
@@ -46,7 +49,8 @@ class Lakelog:
         place: str = "",
     ) -> None:
         self._calls = Calls(transport, policy, place)
-        self._pool = WorkerPool(settings or default_worker_settings(transport), policy)
+        self._settings = settings or default_worker_settings(transport)
+        self._pool = WorkerPool(self._settings, policy)
         self._workers = worker_runner(self._pool)
         self._states: dict[str, TopicState] = {}
         self._closed = False
@@ -143,6 +147,74 @@ class Lakelog:
             if after is None:
                 return found
 
+    def consumer(
+        self,
+        *topics: str | Topic[Any],
+        group: str,
+        commit: Literal["manual", "immediate"] | None = None,
+        start_from: StartFrom | None = None,
+        prefetch: int | None = None,
+        ack_timeout: timedelta | float = 300.0,
+        lease: timedelta | float = 30.0,
+        order: Order | str | None = None,
+        filter: str | None = None,
+        retries: Retries | None = None,
+        dead_letter: bool | None = None,
+        assignor: Assignor | str | None = None,
+        session_timeout: timedelta | float = 30.0,
+        heartbeat: timedelta | float | None = None,
+    ) -> Consumer[Any]:
+        """Return a consumer, with which the program asks for messages. This makes no call to the server.
+
+        Messages are shared with all other members of the group: workers, consumers, and programs over HTTP.
+
+        `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group, as for `subscribe`.
+
+        Args:
+            topics: The topics to read, at most 100: names, or topics with a type.
+            group: The name of the group.
+            commit: "manual" (the default): the program answers each message or batch. "immediate": a message is acked
+                when its thread or task asks for the next one.
+            start_from: Where a group begins that has not read a topic before: "latest" (the default), "earliest", a
+                datetime with a time zone, or an offset. "none" raises `NoPosition` until the group has a position.
+            prefetch: Messages that are leased ahead, and wait in this process until they are asked for. 0 turns it off.
+                The default is automatic: about 100 ms of work of a program that takes messages one by one, at most 50.
+            ack_timeout: How long the program may hold a message without an answer, in seconds or as a timedelta, above
+                zero. Default: 300 seconds. Then the message has failed. `message.extend` gives more time.
+            lease: How soon other members get the messages of this process if it dies, in seconds or as a timedelta,
+                from 0.1 seconds to 12 hours. Default: 30 seconds. The lease is extended while the program works.
+            order: "key", "partition" or "none": which messages come one after another. Default: the group's.
+            filter: Which messages the group gets, such as `"value.total > 100"`. Default: the group's filter.
+            retries: How often a nacked message is delivered again. Default: the group's.
+            dead_letter: Keep a message that failed too often as a dead letter. Default: the group's.
+            assignor: How partitions are shared among the members. Default: the group's.
+            session_timeout: How long this member stays in the group without a heartbeat, in seconds or as a timedelta.
+                Default: 30 seconds.
+            heartbeat: The time between two heartbeats, in seconds or as a timedelta. Default: a third of
+                `session_timeout`, at most 10 seconds.
+
+        Raises:
+            InvalidRequest: An argument is not valid.
+        """
+        self._calls.check_open()
+        options = ConsumerOptions(
+            topics=tuple(_consumer_topic(each) for each in topics),
+            group=group,
+            commit=commit,
+            start_from=start_from,
+            prefetch=prefetch,
+            ack_timeout=ack_timeout,
+            lease=lease,
+            order=order,
+            filter=filter,
+            retries=retries,
+            dead_letter=dead_letter,
+            assignor=assignor,
+            session_timeout=session_timeout,
+            heartbeat=heartbeat,
+        )
+        return Consumer(options, self._settings, self._calls)
+
     @property
     def pipelines(self) -> Pipelines:
         """The runs of pipelines such as tiering, with their progress and outcome."""
@@ -209,3 +281,9 @@ class Lakelog:
 
     def __repr__(self) -> str:
         return f"Lakelog({self._calls.place!r})"
+
+
+def _consumer_topic(topic: str | Topic[Any]) -> ConsumerTopic:
+    if isinstance(topic, Topic):
+        return ConsumerTopic(name=topic.name, codec=topic._builder.codec)
+    return ConsumerTopic(name=topic, codec=Codec(None))

@@ -78,17 +78,26 @@ def leased_messages(
 
 def leased_columns(lease: LeaseHead, payloads: Iterable[bytes | memoryview]) -> pa.RecordBatch:
     """Return the messages of a lease as columns, in the order in which to run them."""
+    found = pa.Table.from_batches(leased_batches(lease, payloads), schema=FETCH).combine_chunks()
+    return found.to_batches()[0] if found.num_rows else FETCH.empty_table().to_batches()[0]
+
+
+def leased_batches(lease: LeaseHead, payloads: Iterable[bytes | memoryview]) -> list[pa.RecordBatch]:
+    """Return the messages of a lease as batches of columns, in the order in which to run them."""
     parts = []
     for piece, payload in zip(lease.pieces, payloads, strict=True):
         offsets = list(from_ranges(piece.offsets))
         part = with_positions(_picked(decode(payload), piece, offsets), lease.partition, offsets[0], piece.appended_us)
-        parts.append(part.set_column(FETCH.get_field_index("offset"), "offset", from_numbers(offsets, pa.int64())))
+        if offsets[-1] - offsets[0] >= len(offsets):
+            part = part.set_column(FETCH.get_field_index("offset"), "offset", from_numbers(offsets, pa.int64()))
+        parts.append(part)
+    if lease.order is None:
+        return parts
     found = pa.Table.from_batches(parts, schema=FETCH).combine_chunks()
-    if lease.order is not None:
-        offsets = found.column("offset").to_pylist()
-        rows_by_offset = {offset: row for row, offset in enumerate(offsets)}
-        found = found.take(from_numbers([rows_by_offset[offset] for offset in lease.offsets()], pa.int64()))
-    return found.to_batches()[0] if found.num_rows else FETCH.empty_table().to_batches()[0]
+    offsets = found.column("offset").to_pylist()
+    rows_by_offset = {offset: row for row, offset in enumerate(offsets)}
+    ordered = found.take(from_numbers([rows_by_offset[offset] for offset in lease.offsets()], pa.int64()))
+    return ordered.to_batches()  # type: ignore[no-any-return]
 
 
 def messages_of(batch: pa.RecordBatch, topic: str, codec: Codec[T], incarnation: int) -> list[ReceivedMessage[T]]:

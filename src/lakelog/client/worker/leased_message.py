@@ -61,6 +61,8 @@ class WorkerLease:
         self.stretched = False
         """True if a handler has another deadline than the default."""
         self.lost = False
+        self.answering: set[int] = set()
+        """The open offsets whose answer is sent; only pull consumers record it."""
 
 
 class LeasedMessage:
@@ -114,7 +116,7 @@ class LeasedMessage:
             answer = self.answer(verb, clipped(reason), delay_ms)
             if error is not None:
                 answer = structs.replace(answer, traceback=traceback_of(error))
-            self._result = self.lease.sender.submit(answer)
+            self._result = self._submit(answer)
         elif verb != self.verb:
             raise InvalidRequest(f"This message was already answered, with {self.verb}.")
         # The caller may be cancelled, but its answer is sent.
@@ -130,6 +132,9 @@ class LeasedMessage:
             self.lease.deadlines[self.message.offset] = time.monotonic() + more
             self.lease.stretched = True
             self.lease.moved(self.lease)
+
+    def _submit(self, answer: LeaseAnswer) -> asyncio.Future[Answered]:
+        return self.lease.sender.submit(answer)
 
     def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> LeaseAnswer:
         lease, offsets = self.lease, (self.message.offset,)

@@ -1,0 +1,1 @@
+"""Pull consumers: programs that ask for messages, instead of handlers that workers run."""

@@ -1,0 +1,235 @@
+"""The consumer of a lease group in its event loop: callers wait for messages of all topics, and answer them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lakelog.batches import FETCH
+from lakelog.client import processes
+from lakelog.client.consumer.lease_buffer import BufferedLease
+from lakelog.client.consumer.lease_feed import Demand, LeaseFeed
+from lakelog.client.consumer.options import ConsumerOptions
+from lakelog.client.consumer.pulled_message import PulledMessage
+from lakelog.client.reading.decoding import leased_batches
+from lakelog.client.retrying import CallRetryPolicy
+from lakelog.client.worker.leased_message import WorkerLease, clipped
+from lakelog.client.worker.options import GroupSource
+from lakelog.client.worker.pool import WorkerSettings
+from lakelog.errors import LakelogError
+from lakelog.model.lease import Answered, Verb
+
+log = processes.log
+T = TypeVar("T")
+Held = PulledMessage | BufferedLease
+
+
+class LeaseConsumer:
+    """Pulls the messages of a lease group, in one event loop."""
+
+    def __init__(self, options: ConsumerOptions, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
+        assert options.group is not None
+        self._acks_on_next = options.commit_mode == "immediate"
+        self._settings = settings
+        self._transport = settings.transport()
+        self._keeper = settings.keeper(self._transport)
+        self._demand = Demand()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._taken: dict[object, tuple[float, list[Held]]] = {}
+        """The messages that each caller took last, and when."""
+        self._feed_of: dict[str, LeaseFeed] = {}
+        for topic in options.topics:
+            source = GroupSource(
+                topic=topic.name, group=options.group, codec=topic.codec, options=options.member_options()
+            )
+            self._feed_of[topic.name] = LeaseFeed(
+                source, self._transport, self._keeper, policy, self._demand, self._wake
+            )
+        self._order = list(self._feed_of.values())
+        """The feeds, in the order in which the next caller looks at them."""
+
+    async def start(self) -> None:
+        """Join the group for each topic. Raise an error if the server refuses."""
+        self._keeper.begin()
+        try:
+            for feed in self._order:
+                await feed.start()
+        except BaseException:
+            await self.stop(5.0)
+            raise
+
+    async def stop(self, seconds: float) -> None:
+        """Give back the messages without an answer, and leave the group."""
+        try:
+            await asyncio.gather(*(feed.stop(seconds) for feed in self._order))
+        finally:
+            self._keeper.close()
+            self._wake()
+            if self._settings.owns_transport:
+                await self._transport.close()
+
+    # Taking -----------------------------------------------------------------------------------------------------------
+
+    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> list[PulledMessage]:
+        """Return messages: `count`, or at least `least` if the server has no more now, or those of `seconds`."""
+        self._demand.is_single = count == 1
+        return await self._pull(LeaseFeed.take, count, least, seconds, caller)
+
+    async def pull_columns(self, count: int, seconds: float | None, caller: object) -> LeasedColumns | None:
+        """Return whole leases of one topic with about `count` messages; None if there was none within `seconds`."""
+        self._demand.is_single = False
+        found = await self._pull(LeaseFeed.take_leases, count, 1, seconds, caller)
+        return LeasedColumns(self, found) if found else None
+
+    async def _pull(
+        self,
+        take: Callable[[LeaseFeed, int], list[T]],
+        count: int,
+        least: int,
+        seconds: float | None,
+        caller: object,
+    ) -> list[T]:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._wanting(count):
+            self._ended(caller)
+            while True:
+                is_late = deadline is not None and time.monotonic() >= deadline
+                if is_late or self._has_enough(count, least):
+                    found = self._take(take, count)
+                    if found or is_late:
+                        self._taken[caller] = (time.monotonic(), list(found))  # type: ignore[arg-type]
+                        return found
+                await self._wait(deadline)
+
+    def _has_enough(self, count: int, least: int) -> bool:
+        ready = sum(feed.ready for feed in self._order)
+        return ready >= count or (ready >= least and not any(feed.has_more for feed in self._order))
+
+    def _take(self, take: Callable[[LeaseFeed, int], list[T]], count: int) -> list[T]:
+        found: list[T] = []
+        for feed in list(self._order):
+            if len(found) >= count:
+                break
+            some = take(feed, count - len(found))
+            if some:
+                # The next caller begins with another topic.
+                self._order.remove(feed)
+                self._order.append(feed)
+                found += some
+                if isinstance(some[0], BufferedLease):
+                    # Columns are of one topic.
+                    break
+        return found
+
+    @contextmanager
+    def _wanting(self, count: int) -> Iterator[None]:
+        self._demand.count += count
+        for feed in self._order:
+            feed.look()
+        try:
+            yield
+        finally:
+            self._demand.count -= count
+
+    async def _wait(self, deadline: float | None) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(future)
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _ended(self, caller: object) -> None:
+        """Record that a caller is done with its last messages. With `immediate`, ack them."""
+        # A task that has ended asks for nothing more: `create_task(consumer.next())` is such a task.
+        ended = [each for each in self._taken if each == caller or (isinstance(each, asyncio.Task) and each.done())]
+        for each in ended:
+            since, held = self._taken.pop(each)
+            seconds = (time.monotonic() - since) / max(1, len(held))
+            for feed in self._order:
+                feed.worked(seconds)
+            if self._acks_on_next:
+                for result in self._ack_open(held):
+                    result.add_done_callback(_log_refusal)
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    async def ack(self, held: Sequence[Held]) -> None:
+        """Ack messages with one answer for each lease. Raise the first error after all answers have a result."""
+        await _all_accepted(self._ack_open(held))
+
+    async def nack(self, held: Sequence[PulledMessage], reason: str, delay_seconds: float | None) -> None:
+        """Nack the messages that have no answer yet, later messages of a key first: each has its own result."""
+        open_ = [each for each in held if each.verb is None and not each.is_done]
+        await asyncio.gather(
+            *(each.settle(Verb.NACK, reason=reason, delay_seconds=delay_seconds) for each in reversed(open_))
+        )
+
+    async def answer_columns(
+        self, leases: Sequence[BufferedLease], verb: Verb, reason: str = "", delay_ms: int | None = None
+    ) -> None:
+        """Give the same answer to all messages of these leases."""
+        await _all_accepted(
+            [self._feed_of[each.topic].answer_lease(each, verb, reason, delay_ms) for each in leases if _is_open(each)]
+        )
+
+    def _ack_open(self, held: Sequence[Held]) -> list[asyncio.Future[Answered]]:
+        results = []
+        by_lease: dict[WorkerLease, list[PulledMessage]] = {}
+        for each in held:
+            if isinstance(each, BufferedLease):
+                if _is_open(each):
+                    results.append(self._feed_of[each.topic].answer_lease(each, Verb.ACK))
+            elif each.verb is None and not each.is_done:
+                by_lease.setdefault(each.lease, []).append(each)
+        for lease, messages in by_lease.items():
+            results.append(self._feed_of[messages[0].message.topic].ack(lease, messages))
+        return results
+
+
+class LeasedColumns:
+    """Leases of one topic that a program reads as columns."""
+
+    def __init__(self, consumer: LeaseConsumer, leases: Sequence[BufferedLease]) -> None:
+        self.topic = leases[0].topic
+        self._consumer = consumer
+        self._leases = leases
+
+    def table(self) -> pa.Table:
+        """Return the messages as a table, in the schema of a fetch."""
+        parts = [part for each in self._leases for part in leased_batches(each.lease.head, each.payloads)]
+        return pa.Table.from_batches(parts, schema=FETCH)
+
+    async def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> None:
+        """Answer all messages."""
+        await self._consumer.answer_columns(self._leases, verb, clipped(reason), delay_ms)
+
+
+def _is_open(held: BufferedLease) -> bool:
+    return bool(held.lease.open) and not held.lease.answering and not held.lease.lost
+
+
+def _log_refusal(result: asyncio.Future[Answered]) -> None:
+    error = result.exception()
+    if error is not None:
+        log.warning("An ack was refused: %s", error.detail if isinstance(error, LakelogError) else error)
+
+
+async def _all_accepted(results: Sequence[asyncio.Future[Answered]]) -> None:
+    done = await asyncio.gather(*(asyncio.shield(each) for each in results), return_exceptions=True)
+    for each in done:
+        if isinstance(each, BaseException):
+            raise each
