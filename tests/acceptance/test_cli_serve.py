@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import urllib.request
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
+from lakelog.model.levels import SUPPORTED
 from tests.acceptance.cli_kit import Cli, open_folder
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
@@ -50,6 +53,26 @@ def health(url: str) -> Any:
 def test_serve_without_a_schema_says_migrate(cli: Cli) -> None:
     for arguments in (["serve"], ["serve", "--workers", "2"], ["tokens", "list"]):
         assert "lakelog migrate" in cli.run(*arguments, code=1).err
+
+
+def test_the_level_is_raised_when_all_servers_support_it(cli: Cli, database: str) -> None:
+    async def execute(text: str) -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute(text)
+        await connection.close()
+
+    cli.run("migrate")
+    assert json.loads(cli.run("migrate", "--raise-level", "--json").out) == {"applied": [], "level": SUPPORTED}
+    asyncio.run(execute("update lakelog.installation set feature_level = 1"))
+    asyncio.run(execute("insert into lakelog.server values ('old', '10.0.0.7:8080', clock_timestamp(), 1)"))
+    refused = cli.run("migrate", "--raise-level", code=1).err
+    assert "10.0.0.7:8080 (level 1)" in refused
+    asyncio.run(execute("delete from lakelog.server"))
+    assert f"raised the feature level from 1 to {SUPPORTED}" in cli.run("migrate", "--raise-level").out
+    assert f"the feature level is {SUPPORTED}" in cli.run("migrate", "--raise-level").out
+    asyncio.run(execute("update lakelog.installation set feature_level = 99"))
+    for arguments in (["serve", "--port", "0"], ["migrate", "--raise-level"]):
+        assert "feature level 99" in cli.run(*arguments, code=1).err
 
 
 def test_migrate_is_safe_twice_at_once(cli: Cli) -> None:

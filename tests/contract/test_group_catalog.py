@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec import structs
 
 from lakelog.errors import Conflict, GroupNotFound
 from lakelog.model.group import Assignor, Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopic, Order
+from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.groups import ServerInfo
 from lakelog.storage.store import Catalog
@@ -203,15 +205,20 @@ async def test_a_seek_raises_the_epoch_once(backing: Backing) -> None:
 async def test_servers_are_alive_as_long_as_they_are_seen(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         a, b = (ServerInfo(server_id=unique(name), address=f"http://{name}:1") for name in ("a", "b"))
-        assert a in await one.groups.server_seen(a, memory_seconds=60)
-        both = [each for each in await other.groups.server_seen(b, memory_seconds=60) if each in (a, b)]
+
+        async def seen(catalog: Catalog, server: ServerInfo, memory: float = 60) -> Sequence[ServerInfo]:
+            return (await catalog.groups.server_seen(server, memory_seconds=memory)).servers
+
+        assert a in await seen(one, a)
+        both = [each for each in await seen(other, b) if each in (a, b)]
         assert both == [a, b]
-        assert a not in await other.groups.server_seen(b, memory_seconds=0), "it was seen too long ago"
-        moved = replace(a, address="http://a:2")
-        assert moved in await one.groups.server_seen(moved, memory_seconds=60)
-        assert moved in await other.groups.server_seen(b, memory_seconds=60)
+        assert a not in await seen(other, b, 0), "it was seen too long ago"
+        moved = replace(a, address="http://a:2", level=a.level + 1)
+        assert moved in await seen(one, moved)
+        assert moved in await seen(other, b)
         await one.groups.server_gone(a.server_id)
         await one.groups.server_gone(a.server_id)
         alive = await other.groups.server_seen(b, memory_seconds=60)
-        assert b in alive
-        assert moved not in alive
+        assert b in alive.servers
+        assert moved not in alive.servers
+        assert alive.level == SUPPORTED, "that of a new installation"

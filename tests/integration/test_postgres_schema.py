@@ -172,6 +172,7 @@ async def test_a_server_of_the_version_before_tracebacks_writes_dead_letters_wit
     """Servers run while the schema is migrated."""
     await migrate(database)
     connection = await asyncpg.connect(database)
+    await connection.execute("update lakelog.installation set feature_level = 1")
     entry = [[1], [1 << 16], [1], [True], [b"state"], [0], [1 << 60]]
     dead = [[1], [7], [0], [5], [4], ["boom"], ["ann"], [b"payload"]]
     try:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from lakelog.errors import LakelogError, first_line
+from lakelog.model.levels import unsupported
 from lakelog.reporting import log_event
 from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
@@ -146,13 +148,23 @@ class GroupRouting:
         except LakelogError as error:
             _log.debug("The list of servers could not be read: %s", error.detail)
             return
+        self._check_level(seen.level)
+        # A server of another version may not understand what this one forwards.
         servers = tuple(
-            self._me if each.server_id == self._me.server_id else each for each in seen if _is_reachable(each)
+            self._me if each.server_id == self._me.server_id else each
+            for each in seen.servers
+            if each.level == self._me.level and _is_reachable(each)
         )
         if servers != self._servers:
             self._servers = servers
             self._routing.clear()
         self._known_until = at + MEMORY_SECONDS
+
+    def _check_level(self, level: int) -> None:
+        """End the process if the level of the installation was raised while this server was suspended."""
+        if level > self._me.level and not self._drain.begun:
+            log_event(_log, logging.ERROR, "level_unsupported", unsupported(level), level=level)
+            signal.raise_signal(signal.SIGTERM)
 
     def _shun(self, home: ServerInfo, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {first_line(error)}"

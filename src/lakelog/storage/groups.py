@@ -16,6 +16,7 @@ from typing import Protocol
 
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.kinds import DeadLetterState
+from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
 from lakelog.storage.store import Append, Appended, Refused
@@ -44,6 +45,16 @@ class ServerInfo:
 
     server_id: str
     address: str
+    level: int = SUPPORTED
+    """The highest feature level that the server supports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveServers:
+    """The live servers, sorted by id, and the feature level of the installation."""
+
+    servers: Sequence[ServerInfo]
+    level: int
 
 
 class GroupCatalog(Protocol):
@@ -109,8 +120,8 @@ class GroupCatalog(Protocol):
         """Return the groups and topics that differ from the known ones or are deleted, with one query."""
         ...
 
-    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
-        """Record that this server is alive. Return the servers seen within `memory_seconds`, sorted by id."""
+    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> LiveServers:
+        """Record that this server is alive. Return the servers seen within `memory_seconds`."""
         ...
 
     async def server_gone(self, server_id: str) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 
 from lakelog.engine.budget import Budget
 from lakelog.errors import Unavailable
+from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope
 from lakelog.server import Drain, group_routing
 from lakelog.server.calls import Call
@@ -221,6 +223,38 @@ async def test_old_knowledge_of_servers_is_not_used(monkeypatch: pytest.MonkeyPa
         assert here.elsewhere(_call(), name, "orders") is not None
         here._known_until = 0.0
         assert here.elsewhere(_call(), name, "orders") is None
+
+
+async def test_calls_do_not_go_to_a_server_of_another_level() -> None:
+    catalog = MemoryCatalog()
+    servers = [
+        ServerInfo(server_id=machine_id() + str(level), address=f"127.0.0.1:{level}", level=level)
+        for level in (SUPPORTED - 1, SUPPORTED, SUPPORTED + 1)
+    ]
+    for each in servers:
+        await catalog.groups.server_seen(each, memory_seconds=6)
+    here = GroupRouting(catalog.groups, "127.0.0.1:9", Drain(), Metrics())
+    await here.start()
+    try:
+        homes = {here.elsewhere(_call(), f"g{number}", "orders") for number in range(100)}
+    finally:
+        await here.stop()
+    assert homes == {None, servers[1]}
+
+
+async def test_a_server_ends_itself_if_the_level_was_raised_without_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    signals: list[int] = []
+    monkeypatch.setattr("signal.raise_signal", signals.append)
+    catalog = MemoryCatalog()
+    here = GroupRouting(catalog.groups, "127.0.0.1:9", Drain(), Metrics())
+    await here._beat()
+    assert signals == []
+    catalog.groups.level = SUPPORTED + 1
+    await here._beat()
+    assert signals == [signal.SIGTERM]
+    assert f"feature level {SUPPORTED + 1}" in caplog.text
 
 
 async def test_only_a_server_of_ours_may_say_who_called() -> None:

@@ -10,9 +10,10 @@ from itertools import count
 
 from lakelog.errors import Conflict, GroupNotFound
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
+from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
-from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
+from lakelog.storage.groups import GROUP_MEMORY, LiveServers, ServerInfo
 from lakelog.storage.memory.clock import Clock
 
 
@@ -27,6 +28,8 @@ class MemoryGroupCatalog:
         self._deleted: dict[int, datetime] = {}
         self._group_topics: dict[tuple[int, int], GroupTopic] = {}
         self._servers: dict[str, tuple[ServerInfo, datetime]] = {}
+        self.level: int = SUPPORTED
+        """The feature level of the installation."""
 
     async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
         await asyncio.sleep(0)
@@ -135,13 +138,13 @@ class MemoryGroupCatalog:
         topics = {each for each, version in known.topics.items() if not _has(self._open_topic(each), version)}
         return ChangedVersions(groups=groups, topics=topics)
 
-    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
+    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> LiveServers:
         await asyncio.sleep(0)
         now = self._clock()
         self._servers[server.server_id] = (server, now)
         over = now - timedelta(seconds=memory_seconds)
         alive = [info for info, seen_at in self._servers.values() if seen_at > over or info == server]
-        return sorted(alive, key=lambda info: info.server_id)
+        return LiveServers(servers=sorted(alive, key=lambda info: info.server_id), level=self.level)
 
     async def server_gone(self, server_id: str) -> None:
         await asyncio.sleep(0)

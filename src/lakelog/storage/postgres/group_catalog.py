@@ -12,7 +12,7 @@ from lakelog.errors import Conflict, GroupNotFound, Unavailable
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
-from lakelog.storage.groups import GROUP_MEMORY, ServerInfo
+from lakelog.storage.groups import GROUP_MEMORY, LiveServers, ServerInfo
 from lakelog.storage.postgres.changes import versions_read
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_settings import settings_text
@@ -111,11 +111,16 @@ class PostgresGroupCatalog:
     async def versions_read(self, known: KnownVersions) -> ChangedVersions:
         return await versions_read(self._database, known)
 
-    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> list[ServerInfo]:
+    async def server_seen(self, server: ServerInfo, *, memory_seconds: float) -> LiveServers:
         memory = timedelta(seconds=memory_seconds)
-        rows = await self._write("server_touch", server.server_id, server.address, memory)
-        others = [ServerInfo(server_id=row["server_id"], address=row["address"]) for row in rows]
-        return sorted([server, *others], key=lambda each: each.server_id)
+        rows = await self._write("server_touch", server.server_id, server.address, memory, server.level)
+        others = [
+            ServerInfo(server_id=row["server_id"], address=row["address"], level=row["level"])
+            for row in rows
+            if row["server_id"] is not None
+        ]
+        (level,) = (row["level"] for row in rows if row["server_id"] is None)
+        return LiveServers(servers=sorted([server, *others], key=lambda each: each.server_id), level=level)
 
     async def server_gone(self, server_id: str) -> None:
         await self._write("server_delete", server_id)

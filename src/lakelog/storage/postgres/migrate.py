@@ -12,6 +12,7 @@ from importlib.resources import files
 import asyncpg
 
 from lakelog.errors import ConfigurationError
+from lakelog.model.levels import SUPPORTED
 from lakelog.storage.postgres.address import address_of
 from lakelog.storage.postgres.connecting import open_session
 
@@ -47,11 +48,11 @@ async def migrate(url: str, cells: Mapping[str, str] | None = None) -> list[str]
     A cell gets its number from the catalog. The number is recorded in its database, which can serve no other
     installation.
     """
-    catalog = await _connect(url)
+    catalog = await connect_to_migrate(url)
     try:
         applied = await _applied(catalog)
         for name, cell_url in sorted((cells or {}).items()):
-            cell = await _connect(cell_url)
+            cell = await connect_to_migrate(cell_url)
             try:
                 applied += [f"{step} (cell {name})" for step in await _applied(cell)]
                 await _attach(catalog, cell, name)
@@ -65,14 +66,15 @@ async def migrate(url: str, cells: Mapping[str, str] | None = None) -> list[str]
 async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: str) -> None:
     await catalog.execute("insert into lakelog.cell (name) values ($1) on conflict do nothing", name)
     number = await catalog.fetchval("select cell from lakelog.cell where name = $1", name)
-    installation = await catalog.fetchval("select installation_id from lakelog.installation")
+    (installed,) = await catalog.fetch("select installation_id, feature_level from lakelog.installation")
     attached = await cell.fetchval(
-        "update lakelog.installation set installation_id = $1, cell = $2 "
+        "update lakelog.installation set installation_id = $1, cell = $2, feature_level = $3 "
         "where (installation_id = $1 and cell = $2) "
         "or (cell = 0 and not exists (select from lakelog.partition) and not exists (select from lakelog.topic)) "
         "returning true",
-        installation,
+        installed["installation_id"],
         number,
+        installed["feature_level"],
     )
     if not attached:
         raise ConfigurationError(
@@ -80,7 +82,8 @@ async def _attach(catalog: asyncpg.Connection, cell: asyncpg.Connection, name: s
         )
 
 
-async def _connect(url: str) -> asyncpg.Connection:
+async def connect_to_migrate(url: str) -> asyncpg.Connection:
+    """Return a connection whose statements wait at most 30 s for a lock."""
     return await open_session(url, address_of(url), {"lock_timeout": "30s", "client_min_messages": "warning"})
 
 
@@ -103,4 +106,7 @@ async def _apply(connection: asyncpg.Connection) -> list[str]:
             await connection.execute(text)
             await connection.execute("insert into lakelog.migration (version, name) values ($1, $2)", version, name)
         applied.append(f"{version:04} {name}")
+    if not done:
+        # No older server can use a new database.
+        await connection.execute("update lakelog.installation set feature_level = $1", int(SUPPORTED))
     return applied

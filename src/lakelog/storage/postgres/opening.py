@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from lakelog.errors import ConfigurationError, Unavailable
+from lakelog.model.levels import SUPPORTED, unsupported
 from lakelog.storage.postgres.catalog import PostgresCatalog
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.partitions import LOCKED_PARTITIONS, PostgresStore
@@ -116,8 +117,10 @@ async def _opened(url: str, opened: list[Database]) -> Database:
 
 
 async def _identity(database: Database) -> tuple[object, int]:
-    rows = await database.read(_SQL["installation_read"])
-    return rows[0]["installation_id"], rows[0]["cell"]
+    (row,) = await database.read(_SQL["installation_read"])
+    if row["feature_level"] > SUPPORTED:
+        raise ConfigurationError(unsupported(row["feature_level"]))
+    return row["installation_id"], row["cell"]
 
 
 async def _cell_numbers(database: Database) -> dict[str, int]:

@@ -360,6 +360,43 @@ CREATE FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[], p_ve
     LANGUAGE plpgsql
     AS $$
 declare
+    v_level integer := (select feature_level from lakelog.installation);
+begin
+    if v_level > 1 then
+        raise exception 'The installation has feature level %, which this version of Lakelog does not support. '
+            'Install a newer version', v_level using errcode = 'read_only_sql_transaction';
+    end if;
+    select c.clock_ms, c.statuses into clock_ms, statuses
+    from lakelog.journals_commit_without_nonces(
+        p_groups, p_pids, p_versions, p_snapshots, p_bodies, p_not_before, p_not_after,
+        d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads) c;
+end
+$$;
+
+CREATE FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_at timestamptz := clock_timestamp();
+begin
+    select c.clock_ms, c.statuses into clock_ms, statuses
+    from lakelog.journals_commit(
+        p_groups, p_pids, p_versions, p_snapshots, p_bodies, p_not_before, p_not_after) c;
+    insert into lakelog.dead_letter
+        (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload, traceback)
+    select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, v_at,
+           d.deliveries, d.failures, d.reason, d.owner, d.payload, d.traceback
+    from unnest(d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads, d_tracebacks)
+        as d (part, message_offset, epoch, deliveries, failures, reason, owner, payload, traceback)
+    where statuses[d.part] = 0
+    on conflict do nothing;
+end
+$$;
+
+CREATE FUNCTION lakelog.journals_commit_without_nonces(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[] DEFAULT '{}'::integer[], d_offsets bigint[] DEFAULT '{}'::bigint[], d_epochs integer[] DEFAULT '{}'::integer[], d_deliveries integer[] DEFAULT '{}'::integer[], d_failures integer[] DEFAULT '{}'::integer[], d_reasons text[] DEFAULT '{}'::text[], d_owners text[] DEFAULT '{}'::text[], d_payloads bytea[] DEFAULT '{}'::bytea[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
     v_at timestamptz := clock_timestamp();
     v_ms bigint := lakelog.ms(v_at);
     v_until bigint;
@@ -404,26 +441,6 @@ begin
         where statuses[d.part] = 0
         on conflict do nothing;
     end if;
-end
-$$;
-
-CREATE FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) RETURNS record
-    LANGUAGE plpgsql
-    AS $$
-declare
-    v_at timestamptz := clock_timestamp();
-begin
-    select c.clock_ms, c.statuses into clock_ms, statuses
-    from lakelog.journals_commit(
-        p_groups, p_pids, p_versions, p_snapshots, p_bodies, p_not_before, p_not_after) c;
-    insert into lakelog.dead_letter
-        (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload, traceback)
-    select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, v_at,
-           d.deliveries, d.failures, d.reason, d.owner, d.payload, d.traceback
-    from unnest(d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads, d_tracebacks)
-        as d (part, message_offset, epoch, deliveries, failures, reason, owner, payload, traceback)
-    where statuses[d.part] = 0
-    on conflict do nothing;
 end
 $$;
 
@@ -1329,6 +1346,15 @@ CREATE FUNCTION lakelog.timeline_now() RETURNS integer
     LANGUAGE sql
     RETURN ((('x'::text || "left"(pg_walfile_name(pg_current_wal_lsn()), 8)))::bit(32))::integer;
 
+CREATE FUNCTION lakelog.topic_version_raise() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    new.version := old.version + 1;
+    return new;
+end
+$$;
+
 CREATE TABLE lakelog.cell (
     cell smallint NOT NULL,
     name text NOT NULL
@@ -1541,7 +1567,8 @@ CREATE TABLE lakelog.segment (
 CREATE TABLE lakelog.server (
     server_id text NOT NULL,
     address text NOT NULL,
-    seen_at timestamp with time zone NOT NULL
+    seen_at timestamp with time zone NOT NULL,
+    level integer DEFAULT 1 NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1757,6 +1784,8 @@ CREATE UNIQUE INDEX topic_open ON lakelog.topic USING btree (environment_id, nam
 
 CREATE INDEX topic_to_close ON lakelog.topic USING btree (incarnation) WHERE ((deleted_at IS NOT NULL) AND (closed_at IS NULL));
 
+CREATE TRIGGER topic_version BEFORE UPDATE OF settings, cells ON lakelog.topic FOR EACH ROW WHEN ((new.version = old.version)) EXECUTE FUNCTION lakelog.topic_version_raise();
+
 ALTER TABLE ONLY lakelog.consumer_group
     ADD CONSTRAINT consumer_group_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
@@ -1816,6 +1845,9 @@ GRANT ALL ON FUNCTION lakelog.journals_commit(p_groups bigint[], p_pids bigint[]
 
 REVOKE ALL ON FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_commit_dead(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.journals_commit_without_nonces(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_commit_without_nonces(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_trim(p_grace interval, p_dropped bigint[], p_limit bigint) TO lakelog_service;
@@ -1926,6 +1958,8 @@ GRANT ALL ON FUNCTION lakelog.timeline_begin() TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.timeline_now() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.timeline_now() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.topic_version_raise() FROM PUBLIC;
 
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 

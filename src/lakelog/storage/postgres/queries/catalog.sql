@@ -1,5 +1,5 @@
--- installation_read: returns the installation's id and the number of this cell
-select installation_id, cell from lakelog.installation;
+-- installation_read: returns the installation's id and feature level, and the number of this cell
+select installation_id, feature_level, cell from lakelog.installation;
 
 -- cell_list: lists the additional cells of the installation
 select name, cell from lakelog.cell;

@@ -63,15 +63,17 @@ update lakelog.group_topic set epoch = epoch + 1, targets = $4, timelines = $5
 where group_id = $1 and incarnation = $2 and epoch = $3
 returning epoch;
 
--- server_touch: records that a server is alive, deletes servers not seen for a day, and returns the other live servers
+-- server_touch: records that a server is alive, deletes servers not seen for a day, and returns the other live servers, and
+-- a row without a server that has the feature level of the installation
 with noted as (
-    insert into lakelog.server as s (server_id, address, seen_at) values ($1, $2, clock_timestamp())
-    on conflict (server_id) do update set address = excluded.address, seen_at = excluded.seen_at
+    insert into lakelog.server as s (server_id, address, seen_at, level) values ($1, $2, clock_timestamp(), $4)
+    on conflict (server_id) do update set address = excluded.address, seen_at = excluded.seen_at, level = excluded.level
 ), forgotten as (
     delete from lakelog.server where seen_at < clock_timestamp() - interval '1 day' and server_id <> $1
 )
-select server_id, address from lakelog.server
-where server_id <> $1 and seen_at > clock_timestamp() - $3::interval;
+select server_id, address, level from lakelog.server
+where server_id <> $1 and seen_at > clock_timestamp() - $3::interval
+union all select null, null, feature_level from lakelog.installation;
 
 -- server_delete: deletes a server that shuts down
 delete from lakelog.server where server_id = $1;

@@ -1,0 +1,33 @@
+"""Feature levels: what servers of one installation may write, so that all of them can read it.
+
+The installation has a level, and each version of Lakelog supports the levels up to its own. A server uses a form of a
+journal event, a staged batch or an announcement only if the level of the installation has it, and forwards calls only
+to servers that support the same levels. `lakelog migrate --raise-level` raises the level when all live servers support
+the next one. From then on, older versions are refused.
+
+To add a form, add a level here, and compare the installation's level with it where the form is written.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class FeatureLevel(IntEnum):
+    """The levels, and what each adds to the one before."""
+
+    FIRST = 1
+    NONCES = 2
+    """Every journal row has a nonce, so that a failover confuses no two rows. Versions without nonces are refused."""
+
+
+SUPPORTED = max(FeatureLevel)
+"""The level of this version."""
+
+
+def unsupported(level: int) -> str:
+    """Return the message for an installation whose level this version does not support."""
+    return (
+        f"The installation has feature level {level}, and this version of Lakelog supports levels up to {SUPPORTED}. "
+        "Install the version that the other servers run, or a newer one."
+    )
