@@ -17,6 +17,7 @@ _MODULES = (
     "prove.drill_command",
     "prove.soak.command",
     "prove.upgrade.command",
+    "prove.failover.command",
 )
 
 

@@ -167,3 +167,14 @@ async def test_ready_and_degraded_while_one_of_two_cells_is_out_of_reach(caplog:
     assert b"lakelog_cells_unreachable 1.0" in metrics.body
     assert (again.json["status"], again.json["warnings"]) == ("ready", [])
     assert [vars(each)["event"] for each in caplog.records] == ["cell_unreachable", "cell_reachable"]
+
+
+async def test_messages_that_a_failover_lost_are_reported() -> None:
+    async with world() as made:
+        made.engine.losses.by_cell[0] += 3
+        health, metrics = await made.call("GET", "/healthz"), await made.call("GET", "/metrics")
+        again = await made.call("GET", "/metrics")
+    lost = "A failover of cell 0 lost 3 messages that this server had acknowledged."
+    assert [each for each in health.json["warnings"] if each.startswith(lost)]
+    assert b"lakelog_lost_messages_total 3.0" in metrics.body
+    assert b"lakelog_lost_messages_total 3.0" in again.body
