@@ -250,7 +250,9 @@ class LeaseTaker:
                 found = await self._call(request, answers, repeat)
                 self._outage.ended()
                 return found
-            except (StaleGeneration, UnknownMember):
+            except (StaleGeneration, UnknownMember) as error:
+                # A server refuses an old generation before it leases anything, so there is no lease to search for.
+                repeat = repeat or isinstance(error, UnknownMember)
                 with contextlib.suppress(LakelogError):
                     await self.member.heartbeat()
                 if self.member.membership is not None:
@@ -260,10 +262,10 @@ class LeaseTaker:
             except LakelogError as error:
                 self._outage.failed(error)
                 pause = backoff.next(error)
+                repeat = True
                 lasting = not is_passing(error) and not isinstance(error, NoPosition)
                 await asyncio.sleep(max(pause, _LONG_PAUSE_SECONDS) if lasting else pause)
-            self._asking = request
-            repeat, answers = True, None
+            self._asking, answers = request, None
 
     async def _call(self, request: ConsumeRequest, answers: AnswerBatch | None, repeat: bool) -> Consumed:
         if answers is not None:

@@ -8,31 +8,35 @@ whose knowledge is out of date only delivers later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from lakelog.coordinator.leasing.operations import Granted
 from lakelog.engine.leasing.journal import Journal
+from lakelog.engine.leasing.matcher import Matcher
 from lakelog.engine.leasing.matching import (
     Grants,
     LeaseAttempt,
     LeasingContext,
-    Matcher,
-    PartitionView,
     WaitingConsumer,
     error_of,
-    held_elsewhere,
     not_loaded,
     repeated_at,
     stop_of_all_partitions,
 )
+from lakelog.engine.leasing.partition_view import PartitionView
 from lakelog.engine.leasing.ready_partitions import ReadyPartitions
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.message import partition_of_id
 from lakelog.model.topic import Topic
 
+SEARCH_TOGETHER_ABOVE = 64
+"""The number of partitions above which their journals are read together before a search for leases."""
+SEARCHED_TOGETHER = 1000
 _LAST_TRY_SECONDS = 10.0
 
 
@@ -47,8 +51,7 @@ class Dispatcher:
         self._known: tuple[int, int, int, int] | None = None
         self._ready = ReadyPartitions(context, self._serve_soon)
         self._views = self.views = self._ready.views
-        self._members: dict[int, WaitingConsumer] = {}
-        """The last consumer of the member that each partition is assigned to."""
+        self._holders = self._ready.holders
         self._waiting: dict[WaitingConsumer, None] = {}
         self._is_serve_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,10 +111,10 @@ class Dispatcher:
 
     async def _wait(self, consumer: WaitingConsumer, seconds: float) -> Grants:
         self.used_at = time.monotonic()
-        self._members.update(dict.fromkeys(consumer.own, consumer))
+        self._ready.came(consumer)
         consumer.is_last = seconds <= 0
         self._waiting[consumer] = None
-        if consumer.is_repeat or any(view.has_lease_of(consumer.take) for view in self._views):
+        if consumer.is_repeat or self._holders.has_lease_of(consumer.take):
             self._search(consumer)
         if consumer.answered:
             # In this turn of the loop: operations that are submitted together are decided together, answers first.
@@ -153,14 +156,23 @@ class Dispatcher:
 
     def _journal_changed(self, key: tuple[int, int]) -> None:
         view = self._views[partition_of_id(key[1])]
+        self._holders.read(view.journal.partition)
         for consumer in repeated_at(view, self._waiting):
             self._search(consumer)
         self._ready.mark_committed(view)
 
     def _search(self, consumer: WaitingConsumer) -> None:
         """Search all partitions for the leases of a repeated call, because the caller must get all of them."""
-        consumer.unsearched = dict.fromkeys(range(len(self._views)))
+        consumer.must_search = True
         self._serve_soon()
+
+    def _plan_search(self, consumer: WaitingConsumer, attempts: Sequence[LeaseAttempt]) -> None:
+        """Let the consumer search all partitions if it must, except those that it has just tried."""
+        if consumer.must_search and not consumer.done.done():
+            consumer.must_search = consumer.has_searched = False
+            consumer.unsearched = dict.fromkeys(range(len(self._views)))
+            for each in attempts:
+                consumer.unsearched.pop(each.partition, None)
 
     def look_again(self) -> None:
         """Try what time or a cell that responds again may have made available."""
@@ -204,14 +216,7 @@ class Dispatcher:
         self._is_serve_scheduled = False
         for consumer, shares in self._match().items():
             consumer.is_attempting = True
-            unloaded = self._not_loaded(consumer, shares)
-            # Attempts begin in this turn of the loop, so that they share a commit with the answers of the same call.
-            work = (
-                self._load_first(consumer, unloaded, shares)
-                if unloaded
-                else self._finish(consumer, self._begin(consumer, shares))
-            )
-            task = asyncio.get_running_loop().create_task(work)
+            task = asyncio.get_running_loop().create_task(self._attempt(consumer, shares))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for consumer in self._waiting:
@@ -220,11 +225,39 @@ class Dispatcher:
                 if consumer.is_last:
                     consumer.done.set_result([])
 
+    def _attempt(self, consumer: WaitingConsumer, shares: Mapping[int, int]) -> Coroutine[object, object, None]:
+        """Return the work of an attempt. It begins now, to share a commit with the answers of the same call."""
+        if len(consumer.unsearched) > SEARCH_TOGETHER_ABOVE and not consumer.has_searched:
+            return self._search_together(consumer)
+        if unloaded := self._not_loaded(consumer, shares):
+            return self._load_first(consumer, unloaded, shares)
+        return self._finish(consumer, self._begin(consumer, shares))
+
+    async def _search_together(self, consumer: WaitingConsumer) -> None:
+        """Read the journals of many partitions together, and search only those that have a lease of the call."""
+        consumer.has_searched = True
+        began = time.monotonic()
+        journals = [self._views[each].journal for each in consumer.unsearched]
+        for first in range(0, len(journals), SEARCHED_TOGETHER):
+            # An error shows when the remaining partitions are tried one by one.
+            with contextlib.suppress(LakelogError):
+                await self._context.journals.read(journals[first : first + SEARCHED_TOGETHER])
+        # A lease that one of the reads found is among those that are searched.
+        consumer.must_search = False
+        for partition in list(consumer.unsearched):
+            view = self._views[partition]
+            is_known = view.journal.state is not None and not view.journal.busy and view.journal.seen_at >= began
+            if is_known and not view.has_lease_of(consumer.take):
+                del consumer.unsearched[partition]
+        await self._finish(consumer, [])
+
     def _match(self) -> dict[WaitingConsumer, dict[int, int]]:
         """Return which partitions each consumer tries, and for how many messages."""
         waiting = [consumer for consumer in self._waiting if not consumer.is_attempting and not consumer.done.done()]
         if not waiting:
             return {}
+        for consumer in waiting:
+            self._plan_search(consumer, ())
         # A repeat takes no other messages until it has looked for its leases. Stopped partitions are searched too: that
         # needs no messages.
         searching = {
@@ -233,7 +266,7 @@ class Dispatcher:
             if consumer.unsearched
         }
         repeats = {consumer: dict.fromkeys(partitions, 0) for consumer, partitions in searching.items() if partitions}
-        return repeats | Matcher(self._views, self._ready.in_order(), self._members).match(
+        return repeats | Matcher(self._views, self._ready, self._holders).match(
             [consumer for consumer in waiting if consumer not in repeats]
         )
 
@@ -244,7 +277,8 @@ class Dispatcher:
         """
         if all(not share or self._views[each].journal.state is not None for each, share in shares.items()):
             return []
-        return not_loaded(self._views[each] for each in dict.fromkeys((*shares, *self._ready.of(consumer))))
+        others = (each for each in self._ready.of(consumer) if each not in shares)
+        return not_loaded(self._views[each] for each in chain(shares, others))
 
     async def _load_first(
         self, consumer: WaitingConsumer, unloaded: Sequence[Journal], shares: Mapping[int, int]
@@ -265,11 +299,12 @@ class Dispatcher:
             view = self._views[partition]
             held, has_suspect = 0, False
             if share and not consumer.take.isolates:
-                held, has_suspect = held_elsewhere(self._views, consumer.take.owner, partition)
+                held, has_suspect = self._holders.held_elsewhere(consumer.take.owner, partition)
             if has_suspect:
                 consumer.empty_at[partition] = view.changes
                 continue
             view.wanted += share
+            self._holders.add(consumer.take.owner, partition)
             # Messages from several partitions are held together.
             take = replace(consumer.take, max_messages=share, held_elsewhere=held if alone else max(held, 1))
             reply = self._context.journals.submit(view.journal, take)
@@ -305,4 +340,5 @@ class Dispatcher:
             self._context.journals.release(journal, consumer.take.owner, granted)
         if refusal is not None and not consumer.done.done():
             consumer.done.set_exception(refusal)
+        self._plan_search(consumer, attempts)
         self._serve_soon()

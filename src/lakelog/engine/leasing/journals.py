@@ -69,6 +69,7 @@ class Journals:
         )
         self._queues = {cell: DecisionQueue(cell, clocks[cell], pipeline) for cell in cells}
         self._journals: dict[tuple[int, int], Journal] = {}
+        self._room = MAX_JOURNALS
         self._altered: dict[int, Group] = {}
         """Groups as they were last altered in this process. A caller may still hold an older value."""
         self._requests = count(1)
@@ -151,6 +152,10 @@ class Journals:
         with self._cell_health.awaiting(cell):
             return await call
 
+    async def read(self, journals: Sequence[Journal]) -> None:
+        """Read the journals that are not busy: those without a state, and the new rows of the others."""
+        await self._read(journals, lambda journal: True)
+
     async def drain(self) -> None:
         """Wait until no task is running."""
         while tasks := {task for queue in self._queues.values() for task in queue.tasks}:
@@ -209,11 +214,13 @@ class Journals:
         self._queues[journal.cell].release(journal, owner, granted)
 
     def _make_room(self) -> None:
-        if len(self._journals) < MAX_JOURNALS:
+        if len(self._journals) < self._room:
             return
         idle = [place for place, each in self._journals.items() if _is_idle(each)]
         for place in idle[: MAX_JOURNALS // 10]:
             del self._journals[place]
+        # Most journals may be in use: the next search waits until there are a tenth more.
+        self._room = max(MAX_JOURNALS, len(self._journals) + MAX_JOURNALS // 10)
 
 
 def _is_idle(journal: Journal) -> bool:

@@ -72,7 +72,7 @@ def same(consumed: ConsumeResult, *leases: Leased) -> bool:
 
 
 @pytest.mark.parametrize("wait_ms", [0, 2000])
-@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("partitions", [1, 4, 100])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("repeat", [False, True])
 async def test_L1_a_repeat_finds_its_lease(workers: int, partitions: int, wait_ms: int, repeat: bool) -> None:
