@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.fetch import StoredBatch
 from lakelog.model.segment import Segment
+from lakelog.model.topic import IDEMPOTENCY_MEMORY
 from lakelog.storage.catalog import Catalog as Catalog
 from lakelog.storage.changes import ChangeStore
 from lakelog.storage.compaction import ROLL_BYTES, Compaction
@@ -92,6 +93,8 @@ class KeyedMessage:
 
     key_hash: bytes
     start: int
+    memory: timedelta = IDEMPOTENCY_MEMORY
+    """How long the key is remembered from this append on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +178,8 @@ class Reservation:
     key_hash: bytes
     body_hash: bytes
     partition: int
+    memory: timedelta = IDEMPOTENCY_MEMORY
+    """How long an append that this reservation leads to is remembered. The reservation is kept a little longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,11 +213,12 @@ class ActiveRoll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """Number of rows that a trim deleted."""
+    """Number of rows that a trim deleted, and of periods whose keys and producers it deleted together."""
 
     heads: int = 0
     producers: int = 0
     keys: int = 0
+    periods: int = 0
 
 
 class PartitionStore(ChangeStore, Protocol):
@@ -352,7 +358,11 @@ class PartitionStore(ChangeStore, Protocol):
         ...
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
-        """Delete old head rows (never the newest), producers and idempotency keys (after 24 h or the topic's time)."""
+        """Delete old head rows (never the newest), and producers and idempotency keys that do not count any more.
+
+        They stop to count without a trim: producers after `PRODUCER_MEMORY`, keys after their memory. The topics'
+        memories are for keys that were stored without one.
+        """
         ...
 
     async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:

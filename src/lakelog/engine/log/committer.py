@@ -23,6 +23,7 @@ from lakelog.engine.fairness import FairQueue
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
+from lakelog.model.topic import IDEMPOTENCY_MEMORY
 from lakelog.storage.store import (
     Append,
     Appended,
@@ -66,6 +67,7 @@ class PendingAppend:
         "environment",
         "epoch",
         "key_hashes",
+        "key_memory",
         "messages",
         "payload",
         "pid",
@@ -83,11 +85,13 @@ class PendingAppend:
         payload: Payload | None = None,
         producer: tuple[bytes, int] | None = None,
         key_hashes: Mapping[int, bytes] = _NONE,
+        key_memory: timedelta = IDEMPOTENCY_MEMORY,
         environment: int = 0,
     ) -> None:
         """Create a part of a commit.
 
-        `key_hashes` are by index into `messages`. `environment` is the id of the caller's environment.
+        `key_hashes` are by index into `messages`, and are remembered for `key_memory`. `environment` is the id of the
+        caller's environment.
         """
         self.environment = environment
         self.pid = pid
@@ -97,6 +101,7 @@ class PendingAppend:
         self.payload = payload
         self.producer = producer
         self.key_hashes = key_hashes
+        self.key_memory = key_memory
         self.duplicates: Mapping[int, int] = _NONE
         """Messages that are already in the log, by index, with their offsets."""
         self.done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
@@ -278,7 +283,8 @@ def _append_of(parts: Sequence[PendingAppend], clock: Clock) -> Append:
             sequenced.append(SequencedRun(producer=producer, sequence=sequence, start=start, count=part.count))
         for position, (index, _) in enumerate(part.fresh if part.key_hashes else ()):
             if index in part.key_hashes:
-                keyed.append(KeyedMessage(key_hash=part.key_hashes[index], start=start + position))
+                key_hash = part.key_hashes[index]
+                keyed.append(KeyedMessage(key_hash=key_hash, start=start + position, memory=part.key_memory))
         start += part.count
     payloads = _payloads(parts, clock)
     return Append(pid=parts[0].pid, epoch=parts[0].epoch, payloads=payloads, sequenced=sequenced, keyed=keyed)

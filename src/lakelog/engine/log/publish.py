@@ -328,6 +328,7 @@ class Publisher:
                 key_hash=hashed,
                 body_hash=body_hash(messages[index]),
                 partition=partition,
+                memory=topic.settings.idempotency_memory,
             )
             # If both are in one cell, the message's own durable commit makes the reservation durable too. Another
             # server may have chosen another partition before, so only a topic with one cell can be sure.
@@ -380,6 +381,7 @@ def _parts(
             size=sum(_size(message) for message in share),
             messages=share,
             key_hashes={place: hashes[index] for place, index in enumerate(indexes) if index in hashes},
+            key_memory=topic.settings.idempotency_memory,
             environment=topic.scope.environment_id,
         )
         parts.append((part, indexes))

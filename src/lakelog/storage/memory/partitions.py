@@ -24,7 +24,6 @@ from lakelog.storage.memory.timelines import MemoryTimelines
 from lakelog.storage.store import (
     DELETED_MEMORY,
     PRODUCER_BATCHES,
-    PRODUCER_MEMORY,
     RESERVATION_GRACE,
     TIER_GRACE,
     ActiveRoll,
@@ -56,6 +55,7 @@ class MemoryStore(MemoryAnnouncements):
         self._closed: set[int] = set()
         """Incarnations of topics whose partitions were removed."""
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
+        """The reservation of each incarnation and key, and when it expires."""
         self._hot = HotTables(clock())
         self.timelines = MemoryTimelines()
 
@@ -186,24 +186,19 @@ class MemoryStore(MemoryAnnouncements):
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
         await asyncio.sleep(0)
         now = self._clock()
-
-        def is_over(incarnation: int, used_at: datetime) -> bool:
-            return used_at <= now - incarnation_memory.get(incarnation, PRODUCER_MEMORY)
-
         heads = producers = 0
-        reserved = self._reservations.items()
-        over = [key for key, (_, used_at) in reserved if is_over(key[0], used_at + RESERVATION_GRACE)]
+        over = [key for key, (_, expires_at) in self._reservations.items() if expires_at <= now]
         for key in over:
             del self._reservations[key]
         keys = len(over)
-        for pid, partition in self._partitions.items():
+        for partition in self._partitions.values():
             heads += partition.head.version - partition.oldest_version
             partition.oldest_version = partition.head.version
-            old = [name for name, seen in partition.producers.items() if seen.used_at <= now - PRODUCER_MEMORY]
+            old = [name for name in partition.producers if partition.producer_at(name, now) is None]
             for name in old:
                 del partition.producers[name]
             producers += len(old)
-            used = [name for name, (_, used_at) in partition.keys.items() if is_over(pid >> PARTITION_BITS, used_at)]
+            used = [name for name, (_, expires_at) in partition.keys.items() if expires_at <= now]
             for name in used:
                 del partition.keys[name]
             keys += len(used)
@@ -286,9 +281,11 @@ class MemoryStore(MemoryAnnouncements):
 
     def _reserve(self, new: Reservation) -> Reservation:
         key, now = (new.incarnation, new.key_hash), self._clock()
-        held, _ = self._reservations.setdefault(key, (new, now))
+        held, expires_at = self._reservations.get(key, (new, now))
+        if expires_at <= now:
+            held = new
         if held.body_hash == new.body_hash:
-            self._reservations[key] = (held, now)
+            self._reservations[key] = (held, now + new.memory + RESERVATION_GRACE)
         return held
 
     def _append_one(self, append: Append) -> Appended | Refused:
@@ -299,12 +296,13 @@ class MemoryStore(MemoryAnnouncements):
         if head.state is not HeadState.OPEN:
             return Refused(pid=append.pid, refusal=Refusal.CLOSED)
         # Checked before the epoch: a duplicate is in the log at whatever epoch it was appended.
-        verdicts = [*judge_sequenced(partition, append), *judge_keyed(partition, append)]
+        clock = self._clock()
+        verdicts = [*judge_sequenced(partition, append, clock), *judge_keyed(partition, append, clock)]
         if verdicts:
             return Refused(pid=append.pid, refusal=Refusal.PARTS, verdicts=tuple(verdicts))
         if append.epoch < head.epoch:
             return Refused(pid=append.pid, refusal=Refusal.EPOCH)
-        now = max(self._clock(), head.appended_at)
+        now = max(clock, head.appended_at)
         self._write(partition, append, now)
         return Appended(pid=append.pid, base=head.next_offset, appended_at=now)
 
@@ -327,11 +325,11 @@ class MemoryStore(MemoryAnnouncements):
             )
             offset += payload.count
         for run in append.sequenced:
-            seen = partition.producers.get(run.producer)
+            seen = partition.producer_at(run.producer, now)
             recent = (*(seen.recent if seen else ()), (run.sequence, base + run.start))[-PRODUCER_BATCHES:]
             partition.producers[run.producer] = ProducerRecord(recent=recent, used_at=now)
         for message in append.keyed:
-            partition.keys[message.key_hash] = (base + message.start, now)
+            partition.keys[message.key_hash] = (base + message.start, now + message.memory)
         # The head takes the epoch of the append: epochs never fall within a partition.
         partition.write_head(
             next_offset=offset, total_bytes=total, appended_at=now, roll=self._hot.active, epoch=append.epoch

@@ -33,10 +33,10 @@ class Appender:
         waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
         roll = await self.roll()
         while waiting:
-            roll = (
-                self._sort_out(await self._write("batches_append", roll, list(waiting.values())), waiting, answers)
-                or roll
-            )
+            some = list(waiting.values())
+            memories = [keyed.memory for append in some for keyed in append.keyed]
+            rows = await self._write("batches_append", roll, some, memories)
+            roll = self._sort_out(rows, waiting, answers) or roll
             waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
         if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
             # The first write of a repeat is visible even if its wait for the standby was cancelled.
@@ -122,7 +122,7 @@ class _AppendColumns:
 
 
 def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
-    """Return the arguments of the `batches_append` query, in order."""
+    """Return the arguments that `batches_append` and `batches_redrive` share, in order."""
     columns: list[list[Any]] = [[] for _ in range(17)]
     for append in appends:
         last = size = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import LiteralString, TypeVar
 
@@ -22,16 +22,16 @@ from lakelog.storage.failover import Durability
 from lakelog.storage.postgres.announcing import PostgresChanges
 from lakelog.storage.postgres.appending import Appender, on_roll
 from lakelog.storage.postgres.cold import PostgresCold
-from lakelog.storage.postgres.connection import TRIM_ROWS, Database
+from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.elections import PostgresElections
 from lakelog.storage.postgres.groups import PostgresGroups
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import head_of, segment_of
 from lakelog.storage.postgres.staging import PostgresStaging
 from lakelog.storage.postgres.timelines import PostgresTimelines
+from lakelog.storage.postgres.trimming import LogTrimmer
 from lakelog.storage.store import (
     DELETED_MEMORY,
-    PRODUCER_MEMORY,
     RESERVATION_GRACE,
     TIER_GRACE,
     ActiveRoll,
@@ -54,10 +54,8 @@ _COMPACT_TABLES = 8
 _COMPACT_BYTES = 4 << 20
 """Bytes that one statement copies. Publishers to these partitions wait for it."""
 _COMPACT_STATEMENTS = 100
-_TRIM_PARTITIONS = 1000
 _REMOVE_PARTITIONS = 1000
 _REMOVE_STATEMENTS = 20
-_DEFAULT_KEY_MEMORY = timedelta(hours=24)
 
 Item = TypeVar("Item")
 
@@ -75,6 +73,7 @@ class PostgresStore(PostgresChanges):
         self._elections = PostgresElections(database)
         self._staging = PostgresStaging(database, self._appender)
         self.timelines = PostgresTimelines(database)
+        self._trimmer = LogTrimmer(database)
 
     @property
     def groups(self) -> PostgresGroups:
@@ -125,16 +124,12 @@ class PostgresStore(PostgresChanges):
             [reservation.key_hash for reservation in reservations],
             [reservation.body_hash for reservation in reservations],
             [reservation.partition for reservation in reservations],
+            [reservation.memory + RESERVATION_GRACE for reservation in reservations],
         )
         if len(rows) != len(reservations):
             raise Unavailable("An idempotency key was trimmed while it was reserved. Retry.")
         return [
-            Reservation(
-                incarnation=mine.incarnation,
-                key_hash=mine.key_hash,
-                body_hash=row["body_hash"],
-                partition=row["partition"],
-            )
+            replace(mine, body_hash=row["body_hash"], partition=row["partition"])
             for mine, row in zip(reservations, rows, strict=True)
         ]
 
@@ -283,22 +278,7 @@ class PostgresStore(PostgresChanges):
         return copied
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
-        heads = await self._database.walk(_SQL["heads_trim"], _TRIM_PARTITIONS, TRIM_ROWS)
-        producers = await self._database.walk(
-            _SQL["producers_trim"], _TRIM_PARTITIONS, TRIM_ROWS, leading=(PRODUCER_MEMORY,)
-        )
-        keys = await self._trim_keys(_SQL["keys_trim"], _DEFAULT_KEY_MEMORY, list(incarnation_memory))
-        for incarnation, memory in incarnation_memory.items():
-            keys += await self._trim_keys(_SQL["keys_trim_topic"], memory, incarnation)
-        return Trimmed(heads=heads, producers=producers, keys=keys)
-
-    async def _trim_keys(self, query: LiteralString, memory: timedelta, topics: object) -> int:
-        trimmed = 0
-        while True:
-            row = (await self._database.write(query, memory, topics, TRIM_ROWS, RESERVATION_GRACE))[0]
-            trimmed += int(row["reservations"])
-            if max(row) < TRIM_ROWS:
-                return trimmed
+        return await self._trimmer.trim(incarnation_memory)
 
     async def partitions_remove(self, *, memory: timedelta = DELETED_MEMORY) -> int:
         removed = 0

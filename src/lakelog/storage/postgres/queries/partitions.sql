@@ -1,6 +1,6 @@
 -- batches_append: gets offsets from the function and inserts the batches into the active hot table, in one statement and one round trip
 with decided as materialized (
-    select * from lakelog.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+    select * from lakelog.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $19)
 ), stored as (
     insert into lakelog.hot_{roll} (pid, end_offset, count, bytes_end, appended_at, epoch, payload)
     select d.pid, d.base + b.last, b.count, d.bytes_base + b.bytes_end, d.appended_at, d.epoch, b.payload
@@ -23,7 +23,7 @@ with decided as materialized (
 select * from decided;
 
 -- keys_reserve: returns the reservations that hold
-select part, body_hash, partition from lakelog.reserve($1, $2, $3, $4, $5);
+select part, body_hash, partition from lakelog.reserve($1, $2, $3, $4, $5, $6);
 
 -- heads_create: creates heads at offset 0 where there are none
 select lakelog.heads_create($1, $2);
@@ -152,40 +152,6 @@ select lakelog.roll_drop($1, $2);
 
 -- partitions_remove: removes partitions that were deleted some time ago, oldest first, up to a limit
 select lakelog.partitions_remove($1, $2);
-
--- heads_trim: deletes all head rows except the newest, in some partitions, and returns where to continue
-select next_after, trimmed from lakelog.heads_trim_some($1, $2, $3);
-
--- producers_trim: deletes all but the last five batches of active producers, and all of inactive ones, in some partitions
-select next_after, trimmed from lakelog.producers_trim_some($1, $2, $3, $4);
-
--- keys_trim: deletes some old idempotency keys, except those of topics with their own memory; uses `now` because no index
--- helps with a clock that advances within the statement
-with reservations as (
-    delete from lakelog.reservation where ctid = any (array(
-        select ctid from lakelog.reservation where at < now() - $1::interval - $4::interval and incarnation <> all ($2::bigint[]) limit $3))
-    and at < now() - $1::interval - $4::interval -- again: a call may use the row at the same time
-    returning 1
-), appends as (
-    delete from lakelog.keyed_append where ctid = any (array(
-        select ctid from lakelog.keyed_append where at < now() - $1::interval and pid >> 16 <> all ($2::bigint[]) limit $3))
-    returning 1
-)
-select (select count(*) from reservations) as reservations, (select count(*) from appends) as appends;
-
--- keys_trim_topic: deletes some old idempotency keys of a topic with its own memory
-with reservations as (
-    delete from lakelog.reservation where ctid = any (array(
-        select ctid from lakelog.reservation where at < now() - $1::interval - $4::interval and incarnation = $2::bigint limit $3))
-    and at < now() - $1::interval - $4::interval
-    returning 1
-), appends as (
-    delete from lakelog.keyed_append where ctid = any (array(
-        select ctid from lakelog.keyed_append
-        where at < now() - $1::interval and pid >= $2::bigint << 16 and pid < ($2::bigint + 1) << 16 limit $3))
-    returning 1
-)
-select (select count(*) from reservations) as reservations, (select count(*) from appends) as appends;
 
 -- clock_read: returns the database's time
 select clock_timestamp();
