@@ -21,7 +21,17 @@ StorePair = tuple[PartitionStore, PartitionStore]
 CatalogPair = tuple[Catalog, Catalog]
 PassBy = Callable[[float], Awaitable[None]]
 AgingStore = tuple[PartitionStore, PassBy]
-_AGING = (("journal", "at"), ("members", "at"), ("heartbeat", "seen_at"), ("reservation", "at"), ("keyed_append", "at"))
+_AGING = (
+    ("journal", "at"),
+    ("members", "at"),
+    ("heartbeat", "seen_at"),
+    ("key_reservation", "expires_at"),
+    ("key_append", "expires_at"),
+    ("producer", "at"),
+    ("period", "began_at"),
+    ("period", "ended_at"),
+    ("unslotted", "migrated_at"),
+)
 
 
 class Backing(Protocol):
@@ -36,7 +46,8 @@ class Backing(Protocol):
     def empty_store_pair(self) -> AbstractAsyncContextManager[StorePair]: ...
 
     def aging_store(self) -> AbstractAsyncContextManager[AgingStore]:
-        """Return an empty store, and a function that ages its groups and idempotency keys by a number of seconds."""
+        """Return an empty store, and a function that ages its groups, producers and idempotency keys by a number of
+        seconds."""
         ...
 
     def catalog_pair(self) -> AbstractAsyncContextManager[CatalogPair]: ...

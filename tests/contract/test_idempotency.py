@@ -148,27 +148,35 @@ async def test_a_trim_keeps_the_keys_of_topics_that_remember_longer(backing: Bac
     """Also keys whose reservations are in another cell, so that this store has none of them."""
     async with backing.store() as store:
         (short,), (long,), (usual,) = await create(store), await create(store), await create(store)
-        key = new_hash()
-        await store.append([with_keys(pid, key) for pid in (short, long, usual)])
-        await store.trim({short >> PARTITION_BITS: timedelta(0), long >> PARTITION_BITS: timedelta(hours=1)})
-        answers = await store.append([with_keys(pid, key) for pid in (short, long, usual)])
+        key, hour = new_hash(), timedelta(hours=1)
+        appends = [
+            with_keys(short, key, memory=timedelta(0)),
+            with_keys(long, key, memory=hour),
+            with_keys(usual, key),
+        ]
+        await store.append(appends)
+        await store.trim({short >> PARTITION_BITS: timedelta(0), long >> PARTITION_BITS: hour})
+        answers = await store.append(appends)
         kinds = [answer.refusal if isinstance(answer, Refused) else answer.base for answer in answers]
         assert kinds == [1, Refusal.PARTS, Refusal.PARTS]
 
 
-async def test_a_trim_forgets_keys_as_the_topic_says(backing: Backing) -> None:
+@pytest.mark.parametrize("trims", [True, False])
+async def test_keys_are_forgotten_as_the_topic_says(backing: Backing, trims: bool) -> None:
     async with backing.aging_store() as (store, pass_by):
         (short,), (long,) = await create(store), await create(store)
         memory = {short >> PARTITION_BITS: timedelta(0), long >> PARTITION_BITS: timedelta(hours=1)}
         key = new_hash()
-        held = [reservation(pid >> PARTITION_BITS, 0, key) for pid in (short, long)]
+        held = [replace(reservation(incarnation, 0, key), memory=kept) for incarnation, kept in memory.items()]
+        appends = [with_keys(pid, key, memory=kept) for pid, kept in zip((short, long), memory.values(), strict=True)]
         await store.reserve(held, durable=True)
-        await store.append([with_keys(short, key), with_keys(long, key)])
+        await store.append(appends)
         await pass_by(RESERVATION_GRACE.total_seconds() + 1)
-        assert (await store.trim(memory)).keys >= 1
-        later = [replace(each, body_hash=new_hash()) for each in held]
+        if trims:
+            await store.trim(memory)
+        later = [replace(each, body_hash=new_hash(), partition=1) for each in held]
         assert await store.reserve(later, durable=True) == [later[0], held[1]]
-        answers = await store.append([with_keys(short, key), with_keys(long, key)])
+        answers = await store.append(appends)
         assert isinstance(answers[0], Appended)
         assert isinstance(answers[1], Refused)
         assert list(answers[1].verdicts) == [duplicate(0, 0)]

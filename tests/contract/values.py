@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+from datetime import timedelta
 
 from lakelog.model.message import partition_id
+from lakelog.model.topic import IDEMPOTENCY_MEMORY
 from lakelog.storage.store import (
     Append,
     Appended,
@@ -67,8 +69,8 @@ def numbered(pid: int, *runs: SequencedRun, epoch: int = 0) -> Append:
     return Append(pid=pid, epoch=epoch, payloads=[batch(sum(each.count for each in runs))], sequenced=runs)
 
 
-def with_keys(pid: int, *key_hashes: bytes) -> Append:
-    keyed = [KeyedMessage(key_hash=key_hash, start=start) for start, key_hash in enumerate(key_hashes)]
+def with_keys(pid: int, *key_hashes: bytes, memory: timedelta = IDEMPOTENCY_MEMORY) -> Append:
+    keyed = [KeyedMessage(key_hash=key_hash, start=start, memory=memory) for start, key_hash in enumerate(key_hashes)]
     return Append(pid=pid, epoch=0, payloads=[batch(len(key_hashes))], keyed=keyed)
 
 

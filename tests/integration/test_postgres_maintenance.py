@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from lakelog.storage.postgres import groups, migrate, open_store, partitions
+from lakelog.storage.postgres import groups, migrate, open_store, trimming
 from lakelog.storage.store import Trimmed
 from tests.contract.group_values import new_group, versions_of, write
 from tests.contract.values import create
@@ -19,24 +19,27 @@ LIMIT = 500
 async def test_hours_without_maintenance_are_trimmed_in_small_statements(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One busy partition, one busy producer and a day of keys among idle partitions."""
-    monkeypatch.setattr(partitions, "TRIM_ROWS", LIMIT)
-    monkeypatch.setattr(partitions, "_TRIM_PARTITIONS", 3)
+    """One busy partition and a day of keys among idle partitions, and rows from before the tables by period."""
+    monkeypatch.setattr(trimming, "TRIM_ROWS", LIMIT)
+    monkeypatch.setattr(trimming, "_PARTITIONS", 3)
     await migrate(database)
     store = await open_store(database)
     admin = await asyncpg.connect(database)
     try:
         pids = await create(store, 10)
         fill = "select {} from generate_series(1, $1::integer) n"
+        await admin.execute("set session_replication_role = replica")
         for table, row in (
             ("head", f"{pids[4]}, n, n, 0, n, now(), 0, 0, 0"),
             ("producer_batch", f"{pids[7]}, 'p', n, 1, n, now()"),
             ("reservation", "7, int8send(n), '', 0, now() - interval '2 days'"),
             ("keyed_append", "7 << 16, int8send(n), 0, now() - interval '2 days'"),
+            ("key_reservation", "5, 7, int8send(n), '', 0, now() - interval '2 days'"),
+            ("key_append", "5, 7 << 16, int8send(n), 0, now() - interval '2 days'"),
         ):
             await admin.execute(f"insert into lakelog.{table} {fill.format(row)}", ROWS)
         await admin.execute("create table most (rows bigint)")
-        for table in ("head", "producer_batch", "reservation", "keyed_append"):
+        for table in ("head", "producer_batch", "reservation", "keyed_append", "key_reservation", "key_append"):
             await admin.execute(
                 f"create function most_{table}() returns trigger language plpgsql as "
                 "$$ begin insert into public.most select count(*) from gone; return null; end $$"
@@ -45,7 +48,7 @@ async def test_hours_without_maintenance_are_trimmed_in_small_statements(
                 f"create trigger most after delete on lakelog.{table} referencing old table as gone "
                 f"for each statement execute function most_{table}()"
             )
-        assert await store.trim({}) == Trimmed(heads=ROWS, producers=ROWS - 5, keys=ROWS)
+        assert await store.trim({}) == Trimmed(heads=ROWS, producers=ROWS - 5, keys=2 * ROWS)
         assert await admin.fetchval("select max(rows) from most") == LIMIT
         assert await store.trim({}) == Trimmed()
         assert [head.next_offset for head in await store.heads_read(pids)] == [0] * 4 + [ROWS] + [0] * 5

@@ -205,8 +205,8 @@ async def test_remains_of_large_snapshots_are_vacuumed_early(database: str) -> N
 @pytest.mark.parametrize(
     ("statement", "given", "tables"),
     [
-        ("partitions.keys_trim", [[1], 1000, timedelta(minutes=1)], ["reservation", "keyed_append"]),
-        ("partitions.keys_trim_topic", [7, 1000, timedelta(minutes=1)], ["reservation", "keyed_append"]),
+        ("trimming.keys_trim", [[1], 1000, timedelta(minutes=1)], ["reservation", "keyed_append"]),
+        ("trimming.keys_trim_topic", [7, 1000, timedelta(minutes=1)], ["reservation", "keyed_append"]),
         ("staging.promoted_trim", [1000], ["promoted"]),
     ],
 )
@@ -221,6 +221,7 @@ async def test_old_rows_are_found_without_reading_all_rows(
     }
     await migrate(database)
     connection = await asyncpg.connect(database)
+    await connection.execute("set session_replication_role = replica")
     try:
         for table in tables:
             await connection.execute(

@@ -17,7 +17,16 @@ CREATE TYPE lakelog.append_answer AS (
 );
 
 CREATE FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) RETURNS SETOF lakelog.append_answer
+    LANGUAGE sql
+    AS $$
+    select * from lakelog.append(
+        p_roll, p_pids, p_epochs, p_counts, p_bytes, q_pids, q_producers, q_sequences, q_starts, q_counts,
+        k_pids, k_hashes, k_starts, array_fill(interval '1 day', array[cardinality(k_pids)]))
+$$;
+
+CREATE FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) RETURNS SETOF lakelog.append_answer
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
     v_bad bigint[] := '{}';
@@ -26,28 +35,37 @@ declare
     v_seen record;
     v_accepted bigint;
     v_verdict smallint;
+    v_known bigint;
+    v_now timestamptz;
+    v_slot smallint;
+    v_slots smallint[];
+    v_unslotted boolean;
+    v_expired lakelog.append_answer[] := '{}';
+    v_done lakelog.append_answer[] := '{}';
 begin
     perform lakelog.lock_partitions(p_pids);
 
+    if cardinality(q_pids) > 0 or cardinality(k_pids) > 0 then
+        v_now := clock_timestamp();
+        select s.active, s.used into v_slot, v_slots from lakelog.period_slots() s;
+        v_unslotted := exists (select from lakelog.unslotted);
+    end if;
     if cardinality(q_pids) > 0 then
         for v_run in
-            select q.*, coalesce(last.sequence, -1) as last, known.base_offset
+            select q.*, coalesce(s.last, -1) as last, s.offsets
             from unnest(q_pids, q_producers, q_sequences) with ordinality as q (pid, producer, sequence, part)
-            left join lateral (
-                select b.sequence from lakelog.producer_batch b
-                where b.pid = q.pid and b.producer = q.producer
-                order by b.sequence desc limit 1
-            ) last on true
-            left join lakelog.producer_batch known
-                on known.pid = q.pid and known.producer = q.producer and known.sequence = q.sequence
+            left join lateral lakelog.producer_find(q.pid, q.producer, v_slots, v_now) s on true
             order by q.pid, q.producer, q.part
         loop
             if v_seen is distinct from (v_run.pid, v_run.producer) then
                 v_seen := (v_run.pid, v_run.producer);
                 v_accepted := v_run.last;
             end if;
+            -- Sequences have no gaps, so that the offset of the last one is the last one of `offsets`.
+            v_known := case when v_run.sequence between v_run.last - 4 and v_run.last
+                            then (v_run.offsets)[cardinality(v_run.offsets) - (v_run.last - v_run.sequence)] end;
             v_verdict := case
-                when v_run.base_offset is not null and v_run.sequence > v_run.last - 5 then 1
+                when v_known is not null then 1
                 when v_accepted = -1 and v_run.sequence <> 0 then 2
                 when v_run.sequence > v_run.last and v_run.sequence <= v_accepted then 1
                 when v_run.sequence <> v_accepted + 1 then 3
@@ -57,66 +75,103 @@ begin
             else
                 v_bad := v_bad || v_run.pid;
                 return next (v_run.pid, 4, null, null, null, null, null, false, v_run.part - 1, v_verdict,
-                             case when v_verdict = 1 then v_run.base_offset end)::lakelog.append_answer;
+                             case when v_verdict = 1 then v_known end)::lakelog.append_answer;
             end if;
         end loop;
     end if;
 
     if cardinality(k_pids) > 0 then
         for v_row in
-            select k.pid, 4::smallint, null, null, null, null, null, true, k.part::integer - 1, 1::smallint, known.base_offset
+            select k.pid, 4::smallint, null, null, null, null, null, true, k.part::integer - 1,
+                   case when k.repeat > 1 or known.base_offset is not null then 1::smallint end, known.base_offset
             from (
                 select u.*, row_number() over (partition by u.pid, u.key_hash order by u.part) as repeat
-                from unnest(k_pids, k_hashes) with ordinality as u (pid, key_hash, part)
+                from unnest(k_pids, k_hashes, k_memories) with ordinality as u (pid, key_hash, memory, part)
             ) k
-            left join lakelog.keyed_append known on known.pid = k.pid and known.key_hash = k.key_hash
-            where known.pid is not null or k.repeat > 1
+            cross join lateral (
+                select max(f.base_offset) as base_offset, count(*) as rows from (
+                    select case when a.expires_at > v_now then a.base_offset end as base_offset from lakelog.key_append a
+                    where a.pid = k.pid and a.key_hash = k.key_hash and a.slot = any (v_slots)
+                    union all
+                    select o.base_offset from lakelog.keyed_append o
+                    where o.pid = k.pid and o.key_hash = k.key_hash and o.at > v_now - k.memory and v_unslotted
+                ) f
+            ) known
+            where known.rows > 0 or k.repeat > 1
         loop
-            v_bad := v_bad || v_row.pid;
-            return next v_row;
+            if v_row.verdict is null then
+                v_expired := v_expired || v_row;
+            else
+                v_bad := v_bad || v_row.pid;
+                return next v_row;
+            end if;
         end loop;
     end if;
 
-    return query
-    with newest as materialized (
-        select a.pid, a.count, a.bytes, h.version, h.next_offset, h.log_start, h.total_bytes, h.roll, greatest(h.epoch, a.epoch) as epoch,
-               h.state, greatest(h.appended_at, clock_timestamp()) as at, active.roll as active,
-               case
-                   when h.pid is null then 1
-                   when h.state <> 0 then 2
-                   when a.pid = any (v_bad) then 4
-                   when a.epoch < h.epoch then 3
-                   when active.roll <> p_roll then 5
-                   else 0
-               end::smallint as status
-        from (select max(r.roll) as roll from lakelog.roll r) active
-        cross join unnest(p_pids, p_epochs, p_counts, p_bytes) as a (pid, epoch, count, bytes)
-        left join lateral (
-            select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1
-        ) h on true
-    ), heads as (
-        insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
-        select n.pid, n.version + 1, n.next_offset + n.count, n.log_start, n.total_bytes + n.bytes, n.at, n.active, n.epoch, n.state
-        from newest n where n.status = 0
-    ), spans as (
-        -- The partition's first append to this hot table.
-        insert into lakelog.span (pid, first_offset, roll)
-        select n.pid, n.next_offset, n.active from newest n where n.status = 0 and n.roll <> n.active
-        on conflict (pid, first_offset) do update set roll = excluded.roll
-    ), producers as (
-        insert into lakelog.producer_batch (pid, producer, sequence, count, base_offset, at)
-        select q.pid, q.producer, q.sequence, q.count, n.next_offset + q.start, n.at
-        from unnest(q_pids, q_producers, q_sequences, q_starts, q_counts) as q (pid, producer, sequence, start, count)
-        join newest n on n.pid = q.pid and n.status = 0
-    ), keys as (
-        insert into lakelog.keyed_append (pid, key_hash, base_offset, at)
-        select k.pid, k.key_hash, n.next_offset + k.start, n.at
-        from unnest(k_pids, k_hashes, k_starts) as k (pid, key_hash, start)
-        join newest n on n.pid = k.pid and n.status = 0
-    )
-    select n.pid, n.status, n.next_offset, n.total_bytes, n.at, n.epoch, n.active,
-           null::boolean, null::integer, null::smallint, null::bigint
-    from newest n;
+    for v_row in
+        with newest as materialized (
+            select a.pid, a.count, a.bytes, h.version, h.next_offset, h.log_start, h.total_bytes, h.roll,
+                   greatest(h.epoch, a.epoch) as epoch, h.state, greatest(h.appended_at, clock_timestamp()) as at,
+                   active.roll as active,
+                   case
+                       when h.pid is null then 1
+                       when h.state <> 0 then 2
+                       when a.pid = any (v_bad) then 4
+                       when a.epoch < h.epoch then 3
+                       when active.roll <> p_roll then 5
+                       else 0
+                   end::smallint as status
+            from (select max(r.roll) as roll from lakelog.roll r) active
+            cross join unnest(p_pids, p_epochs, p_counts, p_bytes) as a (pid, epoch, count, bytes)
+            left join lateral (
+                select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1
+            ) h on true
+        ), heads as (
+            insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+            select n.pid, n.version + 1, n.next_offset + n.count, n.log_start, n.total_bytes + n.bytes, n.at, n.active,
+                   n.epoch, n.state
+            from newest n where n.status = 0
+        ), spans as (
+            -- The partition's first append to this hot table.
+            insert into lakelog.span (pid, first_offset, roll)
+            select n.pid, n.next_offset, n.active from newest n where n.status = 0 and n.roll <> n.active
+            on conflict (pid, first_offset) do update set roll = excluded.roll
+        )
+        select n.pid, n.status, n.next_offset, n.total_bytes, n.at, n.epoch, n.active,
+               null::boolean, null::integer, null::smallint, null::bigint
+        from newest n
+    loop
+        if v_slot is not null then
+            v_done := v_done || v_row;
+        end if;
+        return next v_row;
+    end loop;
+
+    if cardinality(q_pids) > 0 then
+        insert into lakelog.producer as p (slot, pid, producer, last, offsets, at)
+        select v_slot, g.pid, g.producer, g.last, r.offsets[greatest(1, cardinality(r.offsets) - 4):], g.at
+        from (
+            select q.pid, q.producer, max(q.sequence) as last, max(n.appended_at) as at,
+                   array_agg(n.base + q.start order by q.sequence) as offsets
+            from unnest(q_pids, q_producers, q_sequences, q_starts) as q (pid, producer, sequence, start)
+            join unnest(v_done) n on n.pid = q.pid and n.status = 0
+            group by q.pid, q.producer
+        ) g
+        left join lateral lakelog.producer_find(g.pid, g.producer, v_slots, v_now) s on true
+        cross join lateral (select s.offsets || g.offsets as offsets) r
+        on conflict (pid, producer, slot) do update set last = excluded.last, offsets = excluded.offsets, at = excluded.at;
+    end if;
+    if cardinality(k_pids) > 0 then
+        if cardinality(v_expired) > 0 then
+            delete from lakelog.key_append a using unnest(v_expired) e
+            where a.pid = e.pid and a.key_hash = k_hashes[e.part + 1] and a.slot = any (v_slots);
+        end if;
+        insert into lakelog.key_append (slot, pid, key_hash, base_offset, expires_at)
+        select case when k.memory > lakelog.period_memory() then 5 else v_slot end,
+               k.pid, k.key_hash, n.base + k.start, v_now + k.memory
+        from unnest(k_pids, k_hashes, k_starts, k_memories) as k (pid, key_hash, start, memory)
+        join unnest(v_done) n on n.pid = k.pid and n.status = 0;
+    end if;
 end
 $$;
 
@@ -608,6 +663,23 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.keys_trim_long(p_limit bigint, OUT appends bigint, OUT reservations bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_now timestamptz := clock_timestamp();
+begin
+    delete from lakelog.key_append where slot = 5 and expires_at <= v_now and ctid = any (array(
+        select a.ctid from lakelog.key_append a where a.slot = 5 and a.expires_at <= v_now
+        order by a.expires_at limit p_limit));
+    get diagnostics appends = row_count;
+    delete from lakelog.key_reservation where slot = 5 and expires_at <= v_now and ctid = any (array(
+        select r.ctid from lakelog.key_reservation r where r.slot = 5 and r.expires_at <= v_now
+        order by r.expires_at limit p_limit));
+    get diagnostics reservations = row_count;
+end
+$$;
+
 CREATE FUNCTION lakelog.lock_key(p_pid bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ('5497628094138482688'::bigint + p_pid);
@@ -730,6 +802,81 @@ CREATE FUNCTION lakelog.partitions_walk(p_after bigint, p_partitions integer) RE
     LANGUAGE sql STABLE
     RETURN (SELECT p.pid FROM lakelog.partition p WHERE (p.pid > partitions_walk.p_after) ORDER BY p.pid OFFSET (partitions_walk.p_partitions - 1) LIMIT 1);
 
+CREATE FUNCTION lakelog.period_begin(p_length interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    v_now timestamptz := clock_timestamp();
+    v_old lakelog.period;
+    v_new smallint;
+    v_has_rows boolean;
+begin
+    if not pg_try_advisory_xact_lock(lakelog.lock_key(-6)) then
+        return false;
+    end if;
+    select * into strict v_old from lakelog.period where began_at is not null and ended_at is null;
+    if v_old.began_at > v_now - p_length then
+        return false;
+    end if;
+    execute format(
+        'select exists (select from lakelog.key_append_%1$s) or exists (select from lakelog.key_reservation_%1$s) '
+        'or exists (select from lakelog.producer_%1$s)', v_old.slot) into v_has_rows;
+    if not v_has_rows then
+        update lakelog.period set began_at = v_now where slot = v_old.slot;
+        return false;
+    end if;
+    select slot into v_new from lakelog.period where began_at is null order by slot limit 1;
+    if v_new is null then
+        return false;
+    end if;
+    perform set_config('lock_timeout', '100ms', true);
+    perform pg_advisory_xact_lock(lakelog.lock_key(-5));
+    update lakelog.period set ended_at = clock_timestamp() where slot = v_old.slot;
+    update lakelog.period set began_at = clock_timestamp() where slot = v_new;
+    return true;
+exception
+    when lock_not_available then
+        return false;
+end
+$_$;
+
+CREATE FUNCTION lakelog.period_empty() RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    v_slot smallint;
+begin
+    if not pg_try_advisory_xact_lock(lakelog.lock_key(-6)) then
+        return false;
+    end if;
+    select slot into v_slot from lakelog.period
+    where ended_at <= clock_timestamp() - lakelog.period_memory() order by ended_at limit 1;
+    if v_slot is null then
+        return false;
+    end if;
+    perform set_config('lock_timeout', '100ms', true);
+    execute format('truncate lakelog.producer_%1$s, lakelog.key_append_%1$s, lakelog.key_reservation_%1$s', v_slot);
+    update lakelog.period set began_at = null, ended_at = null where slot = v_slot;
+    return true;
+exception
+    when lock_not_available then
+        return false;
+end
+$_$;
+
+CREATE FUNCTION lakelog.period_memory() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '25:00:00'::interval;
+
+CREATE FUNCTION lakelog.period_slots(OUT active smallint, OUT used smallint[]) RETURNS record
+    LANGUAGE sql STABLE
+    AS $$
+    select max(p.slot) filter (where p.ended_at is null), array_agg(p.slot) || 5::smallint
+    from lakelog.period p where p.began_at is not null
+$$;
+
 CREATE TABLE lakelog.pipeline_run (
     run_id text NOT NULL,
     environment_id bigint NOT NULL,
@@ -767,6 +914,24 @@ begin
           and (run_id = p_run or (pipeline = p_pipeline and topic = p_topic and state = 'running'))
         order by run_id = p_run desc limit 1;
 end
+$$;
+
+CREATE FUNCTION lakelog.producer_find(p_pid bigint, p_producer bytea, p_slots smallint[], p_now timestamp with time zone) RETURNS TABLE(last bigint, offsets bigint[])
+    LANGUAGE sql STABLE
+    AS $$
+    select s.last, s.offsets from (
+        select p.last, p.offsets from lakelog.producer p
+        where p.pid = p_pid and p.producer = p_producer and p.slot = any (p_slots) and p.at > p_now - interval '1 day'
+        union all
+        select max(b.sequence), array_agg(b.base_offset order by b.sequence) from (
+            select o.sequence, o.base_offset from lakelog.producer_batch o
+            where o.pid = p_pid and o.producer = p_producer and o.at > p_now - interval '1 day'
+              and exists (select from lakelog.unslotted)
+            order by o.sequence desc limit 5
+        ) b
+        having count(*) > 0
+    ) s
+    order by s.last desc limit 1
 $$;
 
 CREATE FUNCTION lakelog.producers_trim(p_memory interval) RETURNS bigint
@@ -944,22 +1109,89 @@ begin
 end
 $$;
 
-CREATE FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]) RETURNS TABLE(part integer, body_hash bytea, partition integer)
+CREATE FUNCTION lakelog.reservation_moved() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
+begin
+    raise exception 'Reservations are in another table now.' using errcode = 'serialization_failure';
+end
+$$;
+
+CREATE FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]) RETURNS TABLE(part integer, body_hash bytea, partition integer)
+    LANGUAGE sql
+    AS $$
+    select * from lakelog.reserve(
+        p_durable, p_incarnations, p_key_hashes, p_body_hashes, p_partitions,
+        array_fill(interval '1 day 1 minute', array[cardinality(p_key_hashes)]))
+$$;
+
+CREATE FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[], p_memories interval[]) RETURNS TABLE(part integer, body_hash bytea, partition integer)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    v_now timestamptz;
+    v_slot smallint;
+    v_slots smallint[];
+    v_others smallint[];
+    v_unslotted boolean;
+    v_used integer;
 begin
     if not p_durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
-    insert into lakelog.reservation as r (incarnation, key_hash, body_hash, partition)
-    select u.incarnation, u.key_hash, u.body_hash, u.partition
-    from unnest(p_incarnations, p_key_hashes, p_body_hashes, p_partitions) as u (incarnation, key_hash, body_hash, partition)
-    order by 1, 2
-    on conflict on constraint reservation_pkey do update set at = excluded.at where r.body_hash = excluded.body_hash;
+    perform pg_advisory_xact_lock_shared(lakelog.lock_key(-5));
+    v_now := clock_timestamp();
+    select s.active, s.used, array_remove(s.used, s.active) into v_slot, v_slots, v_others from lakelog.period_slots() s;
+    v_unslotted := exists (select from lakelog.unslotted);
+    insert into lakelog.key_reservation as r (slot, incarnation, key_hash, body_hash, partition, expires_at)
+    select v_slot, a.incarnation, a.key_hash, a.body_hash, coalesce(f.partition, a.partition), v_now + a.memory
+    from unnest(p_incarnations, p_key_hashes, p_body_hashes, p_partitions, p_memories)
+        as a (incarnation, key_hash, body_hash, partition, memory)
+    left join lateral (
+        select o.body_hash, o.partition from lakelog.key_reservation o
+        where o.incarnation = a.incarnation and o.key_hash = a.key_hash and o.slot = any (v_others) and o.expires_at > v_now
+        union all
+        select o.body_hash, o.partition from lakelog.reservation o
+        where o.incarnation = a.incarnation and o.key_hash = a.key_hash and o.at > v_now - a.memory and v_unslotted
+        limit 1
+    ) f on true
+    where f.body_hash is null or f.body_hash = a.body_hash
+    order by a.incarnation, a.key_hash
+    on conflict on constraint key_reservation_pkey do update
+    set body_hash = excluded.body_hash, expires_at = excluded.expires_at,
+        partition = case when r.expires_at <= v_now then excluded.partition else r.partition end
+    where r.body_hash = excluded.body_hash or r.expires_at <= v_now;
+    get diagnostics v_used = row_count;
+    -- The copy in slot 5 outlives the one in the active slot, which decides between concurrent calls.
+    insert into lakelog.key_reservation (slot, incarnation, key_hash, body_hash, partition, expires_at)
+    select 5, r.incarnation, r.key_hash, r.body_hash, r.partition, r.expires_at
+    from unnest(p_incarnations, p_key_hashes, p_memories) as u (incarnation, key_hash, memory)
+    join lakelog.key_reservation r
+        on r.incarnation = u.incarnation and r.key_hash = u.key_hash and r.slot = v_slot and r.expires_at > v_now
+    where u.memory > lakelog.period_memory()
+    order by 2, 3
+    on conflict on constraint key_reservation_pkey do update
+    set body_hash = excluded.body_hash, partition = excluded.partition, expires_at = excluded.expires_at;
+    if v_used = cardinality(p_key_hashes) then
+        return query
+        select u.part::integer, r.body_hash, r.partition
+        from unnest(p_incarnations, p_key_hashes) with ordinality as u (incarnation, key_hash, part)
+        join lakelog.key_reservation r on r.incarnation = u.incarnation and r.key_hash = u.key_hash and r.slot = v_slot
+        order by u.part;
+        return;
+    end if;
     return query
-    select u.part::integer, r.body_hash, r.partition
-    from unnest(p_incarnations, p_key_hashes) with ordinality as u (incarnation, key_hash, part)
-    join lakelog.reservation r on r.incarnation = u.incarnation and r.key_hash = u.key_hash
+    select u.part::integer, f.body_hash, f.partition
+    from unnest(p_incarnations, p_key_hashes, p_memories) with ordinality as u (incarnation, key_hash, memory, part)
+    cross join lateral (
+        select o.body_hash, o.partition from lakelog.key_reservation o
+        where o.incarnation = u.incarnation and o.key_hash = u.key_hash and o.slot = any (v_slots) and o.expires_at > v_now
+        union all
+        select o.body_hash, o.partition from lakelog.reservation o
+        where o.incarnation = u.incarnation and o.key_hash = u.key_hash and o.at > v_now - u.memory and v_unslotted
+        limit 1
+    ) f
     order by u.part;
 end
 $$;
@@ -1355,6 +1587,17 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.unslotted_check() RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    delete from lakelog.unslotted where migrated_at < clock_timestamp() - interval '1 hour'
+        and not exists (select from lakelog.keyed_append) and not exists (select from lakelog.reservation)
+        and not exists (select from lakelog.producer_batch);
+    return exists (select from lakelog.unslotted);
+end
+$$;
+
 CREATE TABLE lakelog.cell (
     cell smallint NOT NULL,
     name text NOT NULL
@@ -1483,6 +1726,160 @@ CREATE TABLE lakelog.installation (
     CONSTRAINT installation_only_row_check CHECK (only_row)
 );
 
+CREATE TABLE lakelog.key_append (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+PARTITION BY LIST (slot);
+ALTER TABLE ONLY lakelog.key_append ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_append_0 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_append_0 ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_append_1 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_append_1 ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_append_2 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_append_2 ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_append_3 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_append_3 ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_append_4 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_append_4 ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_append_5 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    base_offset bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_append_5 ALTER COLUMN key_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+PARTITION BY LIST (slot);
+ALTER TABLE ONLY lakelog.key_reservation ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation ALTER COLUMN body_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation_0 (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_reservation_0 ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation_0 ALTER COLUMN body_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation_1 (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_reservation_1 ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation_1 ALTER COLUMN body_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation_2 (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_reservation_2 ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation_2 ALTER COLUMN body_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation_3 (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_reservation_3 ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation_3 ALTER COLUMN body_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation_4 (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_reservation_4 ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation_4 ALTER COLUMN body_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.key_reservation_5 (
+    slot smallint NOT NULL,
+    incarnation bigint NOT NULL,
+    key_hash bytea NOT NULL,
+    body_hash bytea NOT NULL,
+    partition integer NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.key_reservation_5 ALTER COLUMN key_hash SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.key_reservation_5 ALTER COLUMN body_hash SET STORAGE PLAIN;
+
 CREATE TABLE lakelog.keyed_append (
     pid bigint NOT NULL,
     key_hash bytea NOT NULL,
@@ -1508,6 +1905,86 @@ CREATE TABLE lakelog.orphan (
     path text NOT NULL,
     first_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+CREATE TABLE lakelog.period (
+    slot smallint NOT NULL,
+    began_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    CONSTRAINT period_check CHECK (((ended_at IS NULL) OR (began_at IS NOT NULL)))
+)
+WITH (fillfactor='50');
+
+CREATE TABLE lakelog.producer (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    producer bytea NOT NULL,
+    last bigint NOT NULL,
+    offsets bigint[] NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+PARTITION BY LIST (slot);
+ALTER TABLE ONLY lakelog.producer ALTER COLUMN producer SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.producer ALTER COLUMN offsets SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.producer_0 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    producer bytea NOT NULL,
+    last bigint NOT NULL,
+    offsets bigint[] NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.producer_0 ALTER COLUMN producer SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.producer_0 ALTER COLUMN offsets SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.producer_1 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    producer bytea NOT NULL,
+    last bigint NOT NULL,
+    offsets bigint[] NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.producer_1 ALTER COLUMN producer SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.producer_1 ALTER COLUMN offsets SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.producer_2 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    producer bytea NOT NULL,
+    last bigint NOT NULL,
+    offsets bigint[] NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.producer_2 ALTER COLUMN producer SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.producer_2 ALTER COLUMN offsets SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.producer_3 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    producer bytea NOT NULL,
+    last bigint NOT NULL,
+    offsets bigint[] NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.producer_3 ALTER COLUMN producer SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.producer_3 ALTER COLUMN offsets SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.producer_4 (
+    slot smallint NOT NULL,
+    pid bigint NOT NULL,
+    producer bytea NOT NULL,
+    last bigint NOT NULL,
+    offsets bigint[] NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.producer_4 ALTER COLUMN producer SET STORAGE PLAIN;
+ALTER TABLE ONLY lakelog.producer_4 ALTER COLUMN offsets SET STORAGE PLAIN;
 
 CREATE TABLE lakelog.producer_batch (
     pid bigint NOT NULL,
@@ -1643,6 +2120,46 @@ ALTER TABLE lakelog.topic ALTER COLUMN incarnation ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE lakelog.unslotted (
+    only_row boolean DEFAULT true NOT NULL,
+    migrated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT unslotted_only_row_check CHECK (only_row)
+);
+
+ALTER TABLE ONLY lakelog.key_append ATTACH PARTITION lakelog.key_append_0 FOR VALUES IN ('0');
+
+ALTER TABLE ONLY lakelog.key_append ATTACH PARTITION lakelog.key_append_1 FOR VALUES IN ('1');
+
+ALTER TABLE ONLY lakelog.key_append ATTACH PARTITION lakelog.key_append_2 FOR VALUES IN ('2');
+
+ALTER TABLE ONLY lakelog.key_append ATTACH PARTITION lakelog.key_append_3 FOR VALUES IN ('3');
+
+ALTER TABLE ONLY lakelog.key_append ATTACH PARTITION lakelog.key_append_4 FOR VALUES IN ('4');
+
+ALTER TABLE ONLY lakelog.key_append ATTACH PARTITION lakelog.key_append_5 FOR VALUES IN ('5');
+
+ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_0 FOR VALUES IN ('0');
+
+ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_1 FOR VALUES IN ('1');
+
+ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_2 FOR VALUES IN ('2');
+
+ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_3 FOR VALUES IN ('3');
+
+ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_4 FOR VALUES IN ('4');
+
+ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_5 FOR VALUES IN ('5');
+
+ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_0 FOR VALUES IN ('0');
+
+ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_1 FOR VALUES IN ('1');
+
+ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_2 FOR VALUES IN ('2');
+
+ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_3 FOR VALUES IN ('3');
+
+ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_4 FOR VALUES IN ('4');
+
 ALTER TABLE ONLY lakelog.cell
     ADD CONSTRAINT cell_name_key UNIQUE (name);
 
@@ -1688,6 +2205,48 @@ ALTER TABLE ONLY lakelog.installation
 ALTER TABLE ONLY lakelog.journal
     ADD CONSTRAINT journal_pkey PRIMARY KEY (group_id, pid, version);
 
+ALTER TABLE ONLY lakelog.key_append
+    ADD CONSTRAINT key_append_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_append_0
+    ADD CONSTRAINT key_append_0_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_append_1
+    ADD CONSTRAINT key_append_1_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_append_2
+    ADD CONSTRAINT key_append_2_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_append_3
+    ADD CONSTRAINT key_append_3_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_append_4
+    ADD CONSTRAINT key_append_4_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_append_5
+    ADD CONSTRAINT key_append_5_pkey PRIMARY KEY (pid, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation
+    ADD CONSTRAINT key_reservation_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation_0
+    ADD CONSTRAINT key_reservation_0_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation_1
+    ADD CONSTRAINT key_reservation_1_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation_2
+    ADD CONSTRAINT key_reservation_2_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation_3
+    ADD CONSTRAINT key_reservation_3_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation_4
+    ADD CONSTRAINT key_reservation_4_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
+ALTER TABLE ONLY lakelog.key_reservation_5
+    ADD CONSTRAINT key_reservation_5_pkey PRIMARY KEY (incarnation, key_hash, slot);
+
 ALTER TABLE ONLY lakelog.keyed_append
     ADD CONSTRAINT keyed_append_pkey PRIMARY KEY (pid, key_hash);
 
@@ -1703,8 +2262,29 @@ ALTER TABLE ONLY lakelog.orphan
 ALTER TABLE ONLY lakelog.partition
     ADD CONSTRAINT partition_pkey PRIMARY KEY (pid);
 
+ALTER TABLE ONLY lakelog.period
+    ADD CONSTRAINT period_pkey PRIMARY KEY (slot);
+
 ALTER TABLE ONLY lakelog.pipeline_run
     ADD CONSTRAINT pipeline_run_pkey PRIMARY KEY (run_id);
+
+ALTER TABLE ONLY lakelog.producer
+    ADD CONSTRAINT producer_pkey PRIMARY KEY (pid, producer, slot);
+
+ALTER TABLE ONLY lakelog.producer_0
+    ADD CONSTRAINT producer_0_pkey PRIMARY KEY (pid, producer, slot);
+
+ALTER TABLE ONLY lakelog.producer_1
+    ADD CONSTRAINT producer_1_pkey PRIMARY KEY (pid, producer, slot);
+
+ALTER TABLE ONLY lakelog.producer_2
+    ADD CONSTRAINT producer_2_pkey PRIMARY KEY (pid, producer, slot);
+
+ALTER TABLE ONLY lakelog.producer_3
+    ADD CONSTRAINT producer_3_pkey PRIMARY KEY (pid, producer, slot);
+
+ALTER TABLE ONLY lakelog.producer_4
+    ADD CONSTRAINT producer_4_pkey PRIMARY KEY (pid, producer, slot);
 
 ALTER TABLE ONLY lakelog.producer_batch
     ADD CONSTRAINT producer_batch_pkey PRIMARY KEY (pid, producer, sequence);
@@ -1748,6 +2328,9 @@ ALTER TABLE ONLY lakelog.token
 ALTER TABLE ONLY lakelog.topic
     ADD CONSTRAINT topic_pkey PRIMARY KEY (incarnation);
 
+ALTER TABLE ONLY lakelog.unslotted
+    ADD CONSTRAINT unslotted_pkey PRIMARY KEY (only_row);
+
 CREATE INDEX closed_partition_by_time ON lakelog.closed_partition USING btree (closed_at, pid);
 
 CREATE UNIQUE INDEX consumer_group_open ON lakelog.consumer_group USING btree (environment_id, name) WHERE (deleted_at IS NULL);
@@ -1762,7 +2345,13 @@ CREATE INDEX decision_by_writer ON lakelog.decision USING btree (incarnation, wr
 
 CREATE INDEX group_topic_by_topic ON lakelog.group_topic USING btree (incarnation);
 
+CREATE INDEX key_append_expired ON lakelog.key_append_5 USING btree (expires_at);
+
+CREATE INDEX key_reservation_expired ON lakelog.key_reservation_5 USING btree (expires_at);
+
 CREATE INDEX keyed_append_by_time ON lakelog.keyed_append USING brin (at) WITH (autosummarize='on');
+
+CREATE UNIQUE INDEX period_active ON lakelog.period USING btree ((true)) WHERE ((began_at IS NOT NULL) AND (ended_at IS NULL));
 
 CREATE UNIQUE INDEX pipeline_run_alive ON lakelog.pipeline_run USING btree (environment_id, pipeline, topic) WHERE (state = 'running'::text);
 
@@ -1783,6 +2372,42 @@ CREATE INDEX staged_by_roll ON lakelog.staged USING btree (roll);
 CREATE UNIQUE INDEX topic_open ON lakelog.topic USING btree (environment_id, name) WHERE (deleted_at IS NULL);
 
 CREATE INDEX topic_to_close ON lakelog.topic USING btree (incarnation) WHERE ((deleted_at IS NOT NULL) AND (closed_at IS NULL));
+
+ALTER INDEX lakelog.key_append_pkey ATTACH PARTITION lakelog.key_append_0_pkey;
+
+ALTER INDEX lakelog.key_append_pkey ATTACH PARTITION lakelog.key_append_1_pkey;
+
+ALTER INDEX lakelog.key_append_pkey ATTACH PARTITION lakelog.key_append_2_pkey;
+
+ALTER INDEX lakelog.key_append_pkey ATTACH PARTITION lakelog.key_append_3_pkey;
+
+ALTER INDEX lakelog.key_append_pkey ATTACH PARTITION lakelog.key_append_4_pkey;
+
+ALTER INDEX lakelog.key_append_pkey ATTACH PARTITION lakelog.key_append_5_pkey;
+
+ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_0_pkey;
+
+ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_1_pkey;
+
+ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_2_pkey;
+
+ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_3_pkey;
+
+ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_4_pkey;
+
+ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_5_pkey;
+
+ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_0_pkey;
+
+ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_1_pkey;
+
+ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_2_pkey;
+
+ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_3_pkey;
+
+ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_4_pkey;
+
+CREATE TRIGGER reservation_moved BEFORE INSERT ON lakelog.reservation FOR EACH STATEMENT EXECUTE FUNCTION lakelog.reservation_moved();
 
 CREATE TRIGGER topic_version BEFORE UPDATE OF settings, cells ON lakelog.topic FOR EACH ROW WHEN ((new.version = old.version)) EXECUTE FUNCTION lakelog.topic_version_raise();
 
@@ -1808,6 +2433,9 @@ GRANT USAGE ON SCHEMA lakelog TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) TO lakelog_service;
@@ -1861,6 +2489,9 @@ GRANT ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint
 REVOKE ALL ON FUNCTION lakelog.journals_write(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_write(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.keys_trim_long(p_limit bigint, OUT appends bigint, OUT reservations bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.keys_trim_long(p_limit bigint, OUT appends bigint, OUT reservations bigint) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.lock_key(p_pid bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.lock_key(p_pid bigint) TO lakelog_service;
 
@@ -1887,10 +2518,25 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.partition TO lakelog_service;
 REVOKE ALL ON FUNCTION lakelog.partitions_walk(p_after bigint, p_partitions integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.partitions_walk(p_after bigint, p_partitions integer) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.period_begin(p_length interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.period_begin(p_length interval) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.period_empty() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.period_empty() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.period_memory() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.period_memory() TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.period_slots(OUT active smallint, OUT used smallint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.period_slots(OUT active smallint, OUT used smallint[]) TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.pipeline_run TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.pipeline_begin(p_environment bigint, p_run text, p_pipeline text, p_topic text, p_host text, p_alive interval, p_kept integer) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.producer_find(p_pid bigint, p_producer bytea, p_slots smallint[], p_now timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.producer_find(p_pid bigint, p_producer bytea, p_slots smallint[], p_now timestamp with time zone) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.producers_trim(p_memory interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.producers_trim(p_memory interval) TO lakelog_service;
@@ -1909,8 +2555,13 @@ GRANT ALL ON FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, 
 REVOKE ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.reservation_moved() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[], p_memories interval[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.reserve(p_durable boolean, p_incarnations bigint[], p_key_hashes bytea[], p_body_hashes bytea[], p_partitions integer[], p_memories interval[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.roll_begin(p_expected integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.roll_begin(p_expected integer) TO lakelog_service;
@@ -1961,6 +2612,9 @@ GRANT ALL ON FUNCTION lakelog.timeline_now() TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.topic_version_raise() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION lakelog.unslotted_check() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.unslotted_check() TO lakelog_service;
+
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.closed_partition TO lakelog_service;
@@ -1983,6 +2637,10 @@ GRANT SELECT,INSERT ON TABLE lakelog.hot_1 TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.installation TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.key_append TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.key_reservation TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.keyed_append TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.members TO lakelog_service;
@@ -1990,6 +2648,10 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.members TO lakelog_service;
 GRANT SELECT ON TABLE lakelog.migration TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
+
+GRANT SELECT ON TABLE lakelog.period TO lakelog_service;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.producer TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 
@@ -2020,3 +2682,5 @@ GRANT SELECT,INSERT ON TABLE lakelog.timeline_end TO lakelog_service;
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.token TO lakelog_service;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.topic TO lakelog_service;
+
+GRANT SELECT,DELETE ON TABLE lakelog.unslotted TO lakelog_service;
