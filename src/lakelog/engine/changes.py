@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lakelog.engine.waiters import Announcer, Waiters
-from lakelog.model.message import partition_id
+from lakelog.model.message import PARTITION_BITS, partition_id, partition_of_id
 from lakelog.storage.changes import TOPIC_MARK
 from lakelog.storage.store import PartitionStore
 
+CACHE_SECONDS = 30.0
+"""How long a process trusts what it read of topics and groups, because other processes announce changes."""
+DOUBT_SECONDS = 1.0
+"""The same while announcements may be missed."""
+
 Invalidate = Callable[[int | None], None]
-"""Drop what is cached for one partition or group id; for None, drop everything."""
+"""Drop what is cached for one partition id, group id or incarnation; for None, drop everything."""
 
 
 def topic_number(incarnation: int) -> int:
@@ -27,9 +32,18 @@ class Changes:
 
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self.waiters = Waiters()
+        # The default cell shares the database of the catalog. One announcement there reaches all processes.
+        self._default = min(cells)
+        self._store = cells[self._default]
         self.announcers = {cell: Announcer(store, self.waiters, self._heard) for cell, store in cells.items()}
         self._partition_caches: list[Invalidate] = []
         self._group_caches: list[Invalidate] = []
+        self._topic_caches: list[Invalidate] = []
+
+    @property
+    def cache_seconds(self) -> float:
+        """How long to trust what was read of topics, groups and members, unless a change is announced."""
+        return CACHE_SECONDS if self._store.is_listening else DOUBT_SECONDS
 
     def add_partition_cache(self, invalidate: Invalidate) -> None:
         """Call `invalidate` with the id of each partition whose log start or end changed."""
@@ -38,6 +52,10 @@ class Changes:
     def add_group_cache(self, invalidate: Invalidate) -> None:
         """Call `invalidate` with the id of each group that was altered, moved or deleted."""
         self._group_caches.append(invalidate)
+
+    def add_topic_cache(self, invalidate: Invalidate) -> None:
+        """Call `invalidate` with the incarnation of each topic that was altered or deleted."""
+        self._topic_caches.append(invalidate)
 
     def partition_moved(self, cell: int, pid: int) -> None:
         """Announce that the start or end of a partition's log changed, other than by a publish."""
@@ -49,8 +67,13 @@ class Changes:
         """Announce that a group, its members or its positions changed."""
         for invalidate in self._group_caches:
             invalidate(group_id)
-        for announcer in self.announcers.values():
-            announcer.grew(-group_id)
+        self.announcers[self._default].grew(-group_id)
+
+    def topic_changed(self, incarnation: int) -> None:
+        """Announce that a topic was altered or deleted."""
+        for invalidate in self._topic_caches:
+            invalidate(incarnation)
+        self.announcers[self._default].grew(topic_number(incarnation))
 
     def start(self) -> None:
         for announcer in self.announcers.values():
@@ -70,6 +93,10 @@ class Changes:
         if number is None or number < 0:
             for invalidate in self._group_caches:
                 invalidate(None if number is None else -number)
-        if number is None or number >= 0:
+        is_topic = number is not None and number >= 0 and partition_of_id(number) == TOPIC_MARK
+        if number is None or is_topic:
+            for invalidate in self._topic_caches:
+                invalidate(None if number is None else number >> PARTITION_BITS)
+        if number is None or (number >= 0 and not is_topic):
             for invalidate in self._partition_caches:
                 invalidate(number)

@@ -80,7 +80,7 @@ class Engine:
             for cell, store in cells.items()
             for durable in (True, False)
         }
-        self.topics = Topics(catalog, cells, changes.partition_moved)
+        self.topics = Topics(catalog, cells, changes)
         self.publisher = Publisher(self.topics, self._committers, reservers)
         self.threads = Threads()
         self.columns = ColumnPublisher(self.publisher, self.topics, self.threads)

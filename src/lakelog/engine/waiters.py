@@ -19,6 +19,9 @@ _ANNOUNCE_AFTER_SECONDS = 0.001
 _ANNOUNCE_UNDER_LOAD_SECONDS = 0.005
 """The shortest time between announcements. A NOTIFY for each commit would serialize all commits."""
 
+_AGAIN_SECONDS = 0.1
+"""The time before an announcement that failed is sent again."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -119,7 +122,11 @@ class Announcer:
             try:
                 await self._store.announce(grown)
             except LakelogError as error:
-                _log.debug("announcement lost: %s", error)
+                # Caches of other processes rely on it.
+                _log.debug("announcement delayed: %s", error)
+                self._grown |= grown
+                self._tell.set()
+                pause = _AGAIN_SECONDS
             await asyncio.sleep(pause)
 
     async def _listen(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -245,7 +246,7 @@ async def test_a_topic_that_was_recreated_or_grew_is_found_again(monkeypatch: py
             topic = await made.engine.topics.find(made.scope, "orders")
             await made.engine.topics.delete(made.scope, "orders")
             await made.engine.topics.create(made.scope, "orders", 4)
-            made.engine.topics._remember(topic)
+            made.engine.topics._remember(topic, time.monotonic())
             found.append(await ask(made, request(made, msgspec.json.encode({"messages": [PLAIN]}))))
             said.append(found)
         assert said[0] == said[1] and b'"offset":0' in said[0][1][0]

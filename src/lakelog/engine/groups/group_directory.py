@@ -17,7 +17,7 @@ from lakelog.engine.groups.settings_check import agree, exact
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
-from lakelog.errors import Conflict, GroupKindDiffers, GroupNotFound, GroupSettingsDiffer, NoPosition
+from lakelog.errors import Conflict, GroupKindDiffers, GroupNotFound, GroupSettingsDiffer, NoPosition, OutcomeUnknown
 from lakelog.model.group import (
     Group,
     GroupKind,
@@ -32,7 +32,6 @@ from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Catalog
 
-_CACHE_SECONDS = 1.0
 _CACHE_SIZE = 10_000
 _AGREED_SETTINGS = 100
 _TRIES = 10
@@ -46,7 +45,8 @@ Change = Callable[[Group], tuple[GroupSettings, frozenset[str]]]
 class _CachedGroup:
     """A group that was found recently, and the stated settings that agree with it."""
 
-    until: float
+    at: float
+    """When the group was read, or last found unchanged."""
     group: Group
     agreed: set[tuple[object, ...]] = field(default_factory=set)
     group_topics: dict[int, GroupTopic] = field(default_factory=dict)
@@ -65,6 +65,8 @@ class GroupDirectory:
         self._changes = changes
         self._cached: dict[tuple[int, str], _CachedGroup] = {}
         self._keys: dict[int, tuple[int, str]] = {}
+        self._forgotten = 0
+        """The number of invalidations. A group that was read during one is not cached."""
         changes.add_group_cache(self.forget)
 
     async def resolve(
@@ -78,7 +80,7 @@ class GroupDirectory:
     ) -> Group:
         """Return the group. It must agree with the request. A missing group is created if `create` is set."""
         entry = self._cached.get((scope.environment_id, name))
-        is_fresh = entry is None or entry.until <= time.monotonic()
+        is_fresh = entry is None or self._is_old(entry)
         if entry is None or is_fresh:
             entry = await self._find(scope, name, requested, kind, create)
         stated = (kind, *requested.stated)
@@ -103,11 +105,21 @@ class GroupDirectory:
 
     def forget(self, group_id: int | None) -> None:
         """Drop the cached group, because it changed. None drops all groups."""
+        self._forgotten += 1
         if group_id is None:
             self._cached.clear()
             self._keys.clear()
         elif (key := self._keys.pop(group_id, None)) is not None:
             self._cached.pop(key, None)
+
+    def confirm(self, group: Group, at: float) -> None:
+        """Trust the cached group for longer, because it and its positions were found unchanged at that time."""
+        entry = self._cached.get((group.scope.environment_id, group.name))
+        if entry is not None and (entry.group.group_id, entry.group.version) == (group.group_id, group.version):
+            entry.at = max(entry.at, at)
+
+    def _is_old(self, entry: _CachedGroup) -> bool:
+        return entry.at + self._changes.cache_seconds <= time.monotonic()
 
     async def group_topic(self, group: Group, topic: Topic, requested: NewGroupSettings = _NOTHING) -> GroupTopic:
         """Return where the group began in the topic, and its last seek. Create it with the start if it is missing."""
@@ -117,7 +129,7 @@ class GroupDirectory:
         """Return the group topic and, if this call created it, how many existing messages lie before its start."""
         skipped: int | None = None
         entry = self._cached.get((group.scope.environment_id, group.name))
-        if entry is not None and (entry.group.group_id != group.group_id or entry.until <= time.monotonic()):
+        if entry is not None and (entry.group.group_id != group.group_id or self._is_old(entry)):
             entry = None
         found = entry.group_topics.get(topic.incarnation) if entry else None
         if found is None:
@@ -139,6 +151,9 @@ class GroupDirectory:
                 altered = await self._catalog.groups.group_alter(group, settings, paused)
             except Conflict:
                 continue
+            except OutcomeUnknown:
+                self.changed(group)
+                raise
             self._journals.altered(altered)
             self.changed(altered)
             return altered
@@ -175,6 +190,7 @@ class GroupDirectory:
         self, scope: Scope, name: str, requested: RequestedSettings, kind: GroupKind | None, create: bool
     ) -> _CachedGroup:
         check_name("group", name)
+        at, forgotten = time.monotonic(), self._forgotten
         group = await self._catalog.groups.group_find(scope, name)
         if group is None:
             if not create:
@@ -187,20 +203,21 @@ class GroupDirectory:
             group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)
         if isinstance(self._extents.cells, Cells):
             self._extents.cells.check_group(group)
-        return self._remember(group)
+        entry = _CachedGroup(at=at, group=group)
+        if forgotten == self._forgotten:
+            self._remember(entry)
+        return entry
 
     async def find(self, scope: Scope, name: str) -> Group:
         """Return the group as the catalog has it now."""
         return (await self._find(scope, name, _NOTHING, None, False)).group
 
-    def _remember(self, group: Group) -> _CachedGroup:
+    def _remember(self, entry: _CachedGroup) -> None:
         if len(self._cached) >= _CACHE_SIZE:
             self.forget(None)
-        key = (group.scope.environment_id, group.name)
-        entry = _CachedGroup(until=time.monotonic() + _CACHE_SECONDS, group=group)
+        key = (entry.group.scope.environment_id, entry.group.name)
         self._cached[key] = entry
-        self._keys[group.group_id] = key
-        return entry
+        self._keys[entry.group.group_id] = key
 
     async def _begin(self, group: Group, topic: Topic, start: Start) -> tuple[GroupTopic, int | None]:
         if isinstance(start, NoStart):

@@ -16,19 +16,14 @@ from dataclasses import dataclass
 
 from lakelog import failpoints
 from lakelog.coordinator import membership
+from lakelog.engine.changes import Changes
 from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.groups.activity import MembersChange
 from lakelog.engine.groups.heartbeats import GRACE_SECONDS, Heartbeats
-from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable, UnknownMember
 from lakelog.model.group import Group
 from lakelog.storage.groups import GroupStore
 
-CACHE_SECONDS = 1.0
-"""The longest time for which the membership is cached.
-
-Other processes announce changes, but an announcement may be lost.
-"""
 CARE_SECONDS = 60.0
 """How long this process checks sessions after the last call; longer than any poll waits."""
 HEARTBEAT_WITHIN_SECONDS = 0.1
@@ -60,7 +55,7 @@ class GroupMembers:
         group: Group,
         store: GroupStore,
         heartbeats: Heartbeats,
-        waiters: Waiters,
+        changes: Changes,
         changed: Callable[[Group, MembersChange | None], None],
         ended: Callable[[GroupMembers], None],
     ) -> None:
@@ -68,6 +63,7 @@ class GroupMembers:
         self.state = membership.MembershipState()
         self._store = store
         self._heartbeats = heartbeats
+        self._changes = changes
         self._changed = changed
         self._ended = ended
         self._loop = asyncio.get_running_loop()
@@ -75,7 +71,7 @@ class GroupMembers:
         self._drops = self._known_drops = 0
         self._seen_ms: dict[str, int] = {}
         self._clock_ms = 0
-        self._read_at = -math.inf
+        self._read_at = self._confirmed_at = -math.inf
         self._reading = asyncio.Lock()
         self._waiting: list[_Call] = []
         self._writes = CoalescingPump(self._next_write)
@@ -85,7 +81,7 @@ class GroupMembers:
         self._judging: asyncio.Task[None] | None = None
         self._is_closed = False
         self._stack = ExitStack()
-        self._news = self._stack.enter_context(waiters.waiting(-group.group_id))
+        self._news = self._stack.enter_context(changes.waiters.waiting(-group.group_id))
         self._arm()
 
     def drop(self) -> None:
@@ -93,8 +89,23 @@ class GroupMembers:
         self._drops += 1
         self._news.set()
 
-    async def current(self, max_age: float = CACHE_SECONDS) -> membership.MembershipState:
-        """Return the membership, at most `max_age` seconds old, without members whose session has expired."""
+    @property
+    def version(self) -> int:
+        """The version of the cached membership; 0 if there are no members or they were not read."""
+        return self._version
+
+    def confirm(self, version: int, at: float) -> None:
+        """Trust the cached membership for longer, because it still had that version at that time of the loop."""
+        if version == self._version:
+            self._confirmed_at = max(self._confirmed_at, at)
+
+    async def current(self, max_age: float | None = None) -> membership.MembershipState:
+        """Return the membership without members whose session has expired.
+
+        It is at most `max_age` seconds old. By default, it is cached as long as announcements are reliable.
+        """
+        if max_age is None:
+            max_age = self._changes.cache_seconds
         if not self._is_fresh(max_age):
             asked_at = self._loop.time()
             async with self._reading:
@@ -158,7 +169,7 @@ class GroupMembers:
     # Reading --------------------------------------------------------------------------------------------------------
 
     def _is_fresh(self, max_age: float) -> bool:
-        return not self._news.is_set() and self._loop.time() - self._read_at < max_age
+        return not self._news.is_set() and self._loop.time() - max(self._read_at, self._confirmed_at) < max_age
 
     async def _read(self) -> None:
         """Read the membership. Call it only under `_reading`, so that an older response never replaces a newer one."""

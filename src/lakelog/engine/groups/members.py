@@ -159,9 +159,27 @@ class Members:
             if not heartbeats.is_trusted or not is_expired(member, seen_ms, read.clock_ms)
         ]
 
-    async def membership(self, group: Group, member_id: str) -> Membership:
-        """Return the member's assignment, at most a second old, and newer if another process announced a change."""
+    async def membership(self, group: Group, member_id: str, *, at_least: int | None = None) -> Membership:
+        """Return the member's assignment, which may be cached.
+
+        Args:
+            group: The group.
+            member_id: The id of the member.
+            at_least: A generation that the member knows. An older membership is read again.
+        """
+        if at_least is not None and self._members_of(group).state.generation < at_least:
+            await self._members_of(group).current(max_age=0)
         return await self._current(group, member_id, None)
+
+    def versions(self, groups: Iterable[Group]) -> dict[int, int]:
+        """Return the versions of the cached memberships, by group id."""
+        known = ((group.group_id, self._by_group.get(group.group_id)) for group in groups)
+        return {group_id: each.version for group_id, each in known if each is not None and each.version}
+
+    def confirm(self, group_id: int, version: int, at: float) -> None:
+        """Trust the cached membership for longer, because it still had that version at that time of the loop."""
+        if group_id in self._by_group:
+            self._by_group[group_id].confirm(version, at)
 
     def seen(self, group: Group, member_id: str) -> None:
         """Record that the member is alive, because it made a call."""
@@ -210,7 +228,7 @@ class Members:
         group_members = self._by_group.get(group.group_id)
         if group_members is None:
             store, heartbeats = self._cells[group.cell].groups, self._heartbeats[group.cell]
-            group_members = GroupMembers(group, store, heartbeats, self._changes.waiters, self._tell, self._forget)
+            group_members = GroupMembers(group, store, heartbeats, self._changes, self._tell, self._forget)
             self._by_group[group.group_id] = group_members
         group_members.group = group
         group_members.care()

@@ -19,7 +19,7 @@ from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.matching import LeasingContext, WaitingConsumer
 from lakelog.engine.leasing.partition_stop import concerns_one_partition
 from lakelog.engine.leasing.pending_answers import PendingAnswers, check_lease_ms
-from lakelog.engine.leasing.watcher import Watcher
+from lakelog.engine.leasing.watcher import WatchedCaches, Watcher
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import (
     InvalidRequest,
@@ -48,7 +48,9 @@ class Leases:
         self._directory = directory
         self._members = members
         self._dispatchers: dict[tuple[int, int], Dispatcher] = {}
-        self._watcher = Watcher(context, self._dispatchers)
+        self._watcher = Watcher(
+            context, self._dispatchers, WatchedCaches(topics=topics, directory=directory, members=members)
+        )
 
     async def consume(self, scope: Scope, request: ConsumeRequest, *, repeat: bool = False) -> ConsumeResult:
         """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit.
@@ -215,7 +217,7 @@ class Leases:
         if request.member_id is None:
             return None
         self._members.seen(group, request.member_id)
-        member = await self._members.membership(group, request.member_id)
+        member = await self._members.membership(group, request.member_id, at_least=request.generation)
         if request.generation is not None and request.generation < member.generation:
             raise StaleGeneration(
                 f"The group is at generation {member.generation}; send a heartbeat, then call with that generation.",

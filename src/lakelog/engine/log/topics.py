@@ -15,18 +15,14 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from lakelog.engine.cells import Cells
-from lakelog.errors import Conflict, InvalidRequest, PartitionNotFound, TopicExists, TopicNotFound
+from lakelog.engine.changes import Changes
+from lakelog.errors import Conflict, InvalidRequest, OutcomeUnknown, PartitionNotFound, TopicExists, TopicNotFound
 from lakelog.model.message import partition_of_id
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
 from lakelog.model.topic_info import PartitionInfo, RetentionLimits, TopicInfo
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
 
-_CACHE_SECONDS = 2.0
-"""How long a topic is cached.
-
-The store refuses calls for a changed or recreated topic, so this only limits how long settings may be outdated.
-"""
 _CACHE_SIZE = 10_000
 
 Found = TypeVar("Found")
@@ -56,22 +52,46 @@ class Topics:
         self,
         catalog: Catalog,
         cells: dict[int, PartitionStore],
-        cut: Callable[[int, int], None] = lambda cell, pid: None,
+        changes: Changes | None = None,
     ) -> None:
-        """Create the topics. `cut` is called with the cell and the partition that a purge shortened."""
-        self._cut = cut
+        """Create the topics. Changes are announced through `changes`."""
+        self._changes = changes or Changes(cells)
         self._catalog = catalog
         self._cells = cells
         self._cached: dict[tuple[int, str], tuple[float, Topic]] = {}
+        """Topics by environment and name, with the time of the read.
+
+        The store refuses calls for a changed or recreated topic, so a cached one can only have outdated settings.
+        """
+        self._keys: dict[int, tuple[int, str]] = {}
+        self._forgotten = 0
+        """The number of invalidations. A topic that was read during one is not cached."""
+        self._changes.add_topic_cache(self.forget)
 
     def cached(self, scope: Scope, name: str) -> Topic | None:
         """Return the topic if it is cached."""
         entry = self._cached.get((scope.environment_id, name))
-        return entry[1] if entry and entry[0] > time.monotonic() else None
+        return entry[1] if entry and entry[0] + self._changes.cache_seconds > time.monotonic() else None
 
     def drop(self, cell: int) -> None:
         """Drop all cached topics, because the catalog may be in the same database as the cell."""
-        self._cached.clear()
+        self.forget(None)
+
+    def forget(self, incarnation: int | None) -> None:
+        """Drop the cached topic, because it changed. None drops all topics."""
+        self._forgotten += 1
+        if incarnation is None:
+            self._cached.clear()
+            self._keys.clear()
+        elif (key := self._keys.pop(incarnation, None)) is not None:
+            self._cached.pop(key, None)
+
+    def confirm(self, topic: Topic, at: float) -> None:
+        """Trust the cached topic for longer, because it was found unchanged at that time."""
+        key = (topic.scope.environment_id, topic.name)
+        entry = self._cached.get(key)
+        if entry is not None and (entry[1].incarnation, entry[1].version) == (topic.incarnation, topic.version):
+            self._cached[key] = (max(entry[0], at), entry[1])
 
     async def find(self, scope: Scope, name: str, *, partition: int = 0) -> Topic:
         """Return the topic from the cache, or from the catalog if the cached one is too old or lacks the partition."""
@@ -82,6 +102,7 @@ class Topics:
 
     async def refresh(self, scope: Scope, name: str) -> Topic:
         check_name("topic", name)
+        at, forgotten = time.monotonic(), self._forgotten
         topic = await self._catalog.topic_find(scope, name)
         if topic is None:
             self._cached.pop((scope.environment_id, name), None)
@@ -90,7 +111,8 @@ class Topics:
             )
         if isinstance(self._cells, Cells):
             self._cells.check_topic(topic)
-        self._remember(topic)
+        if forgotten == self._forgotten:
+            self._remember(topic, at)
         return topic
 
     async def create(
@@ -104,6 +126,7 @@ class Topics:
     ) -> Topic:
         check_name("topic", name)
         cells = self._place(0, check_partitions(partitions))
+        at, forgotten = time.monotonic(), self._forgotten
         try:
             topic = await self._catalog.topic_create(scope, name, settings or TopicSettings(), cells)
         except TopicExists:
@@ -111,7 +134,8 @@ class Topics:
                 raise
             topic = await self.refresh(scope, name)
         await self.ensure_heads(topic)
-        self._remember(topic)
+        if forgotten == self._forgotten:
+            self._remember(topic, at)
         return topic
 
     async def list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> builtins.list[Topic]:
@@ -142,11 +166,14 @@ class Topics:
                 before, topic = topic, await self.refresh(scope, name)
                 if topic.version == before.version or (partitions is not None and topic.epoch != before.epoch):
                     raise
+            except OutcomeUnknown:
+                self._changes.topic_changed(topic.incarnation)
+                raise
+        self._changes.topic_changed(altered.incarnation)
         await self.ensure_heads(altered)
         if partitions is not None:
             # Even if none were added: a repeat finishes what was interrupted between the catalog and the cells.
             await self._per_cell(altered, lambda store, pids: store.epoch_raise(pids, altered.epoch))
-        self._remember(altered)
         return altered
 
     async def _alter(
@@ -163,8 +190,11 @@ class Topics:
 
     async def delete(self, scope: Scope, name: str) -> None:
         topic = await self.refresh(scope, name)
-        deleted = await self._catalog.topic_delete(topic)
-        self._cached.pop((scope.environment_id, name), None)
+        try:
+            deleted = await self._catalog.topic_delete(topic)
+        finally:
+            # Also after an unknown outcome.
+            self._changes.topic_changed(topic.incarnation)
         if not deleted:
             raise TopicNotFound(f"Topic '{name}' was deleted during the call.", topic=name)
         await self.close_deleted(topic)
@@ -183,7 +213,7 @@ class Topics:
         )
         total = sum(count for cell in removed for _, count in cell)
         for partition, cell in enumerate(before.topic.cells):
-            self._cut(cell, before.topic.pid(partition))
+            self._changes.partition_moved(cell, before.topic.pid(partition))
         return Purge(removed=total, described=await self._described(before.topic))
 
     async def ensure_heads(self, topic: Topic) -> None:
@@ -204,10 +234,12 @@ class Topics:
         cells = sorted(self._cells)
         return [cells[partition % len(cells)] for partition in range(first, end)]
 
-    def _remember(self, topic: Topic) -> None:
+    def _remember(self, topic: Topic, at: float) -> None:
         if len(self._cached) >= _CACHE_SIZE:
-            self._cached.clear()
-        self._cached[topic.scope.environment_id, topic.name] = (time.monotonic() + _CACHE_SECONDS, topic)
+            self.forget(None)
+        key = (topic.scope.environment_id, topic.name)
+        self._cached[key] = (at, topic)
+        self._keys[topic.incarnation] = key
 
 
 def no_partition(topic: Topic, partition: int) -> PartitionNotFound:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lakelog import failpoints
+from lakelog.engine import changes as changes_module
 from lakelog.engine.changes import Changes
 from lakelog.engine.clock import Clock as CellClock
 from lakelog.engine.groups import group_members as roster_module
@@ -364,7 +365,7 @@ async def test_a_change_elsewhere_is_seen_when_announced_and_costs_nothing_befor
 
 
 async def test_a_lost_announcement_is_made_good_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster_module, "CACHE_SECONDS", 0.05)
+    monkeypatch.setattr(changes_module, "DOUBT_SECONDS", 0.05)
     async with servers(2) as (_, [one, two]):
         await one.join("A")
         await two.announcer.stop()

@@ -172,7 +172,7 @@ async def test_answers_count_although_the_take_is_refused(monkeypatch: pytest.Mo
         await made.publish(6)
         first = await made.lease()
 
-        async def stale(*_: object) -> object:
+        async def stale(*_: object, **__: object) -> object:
             raise StaleGeneration()
 
         monkeypatch.setattr(made.engine.leases._members, "membership", stale)

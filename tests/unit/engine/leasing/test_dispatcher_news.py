@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.groups import group_directory
 from lakelog.engine.leasing import batch_cache, watcher
 from lakelog.engine.leasing.consuming import ConsumeResult
 from lakelog.errors import Unavailable
@@ -124,8 +123,7 @@ async def test_a_pause_reaches_a_call_that_has_just_come(elsewhere: bool) -> Non
         assert not (await waiting).leases
 
 
-async def test_a_pause_that_nobody_announced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_directory, "_CACHE_SECONDS", 0.02)
+async def test_a_pause_that_nobody_announced_is_noticed() -> None:
     store, catalog = MemoryStore(), MemoryCatalog()
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")

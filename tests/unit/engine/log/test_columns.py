@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from lakelog.engine import changes
 from lakelog.engine.log import columns as module
-from lakelog.engine.log import topics as topics_module
 from lakelog.engine.log.columns import INLINE_BYTES, Threads
 from lakelog.errors import InvalidBatch, LakelogError, PartitionNotFound, TopicNotFound, Unavailable
 from lakelog.model.message import message_id
@@ -167,7 +167,7 @@ class AbsentCatalog(MemoryCatalog):
 
 
 async def test_what_went_in_is_said_also_when_the_catalog_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics_module, "_CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(changes, "CACHE_SECONDS", 0.0)
     catalog = AbsentCatalog()
     async with started(catalog, GoneAfterAppend(catalog)) as engine:
         scope = await catalog.scope_create("p", "e")

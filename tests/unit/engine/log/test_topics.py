@@ -52,7 +52,11 @@ class Stumbling(WatchedStore):
         await super().epoch_raise(pids, epoch)
 
 
-async def test_a_found_topic_is_remembered_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_listening", "seconds"), [(True, 30.0), (False, 1.0)])
+async def test_a_found_topic_is_cached_for_longer_while_changes_are_announced(
+    is_listening: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WatchedStore, "is_listening", is_listening)
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     catalog = CountingCatalog()
@@ -61,7 +65,7 @@ async def test_a_found_topic_is_remembered_for_two_seconds(monkeypatch: pytest.M
         await engine.topics.create(scope, "orders")
         await engine.topics.find(scope, "orders")
         assert catalog.finds == 0
-        clock.now += 1.9
+        clock.now += seconds - 0.1
         await engine.topics.find(scope, "orders")
         assert catalog.finds == 0
         clock.now += 0.2
