@@ -25,7 +25,7 @@ from prove.upgrade.runner import UpgradeRunner, UpgradeTopology
 
 DEFAULT_FROM = "2539c3d"
 """The last commit before servers compared feature levels."""
-STEPS = 10
+STEPS = 13
 RATE = 400.0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _SERVER = Path("prove") / "lab" / "server.py"
+_LEVELS = Path("src") / "lakelog" / "model" / "levels.py"
 
 
 class CommitMissing(Exception):
@@ -30,6 +31,15 @@ class Release:
         """Return the variables with which a process imports this code alone, whatever its working directory is."""
         path = os.pathsep.join(str(each) for each in (self.folder / "src", self.folder))
         return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+    @property
+    def level(self) -> int:
+        """Return the highest feature level that the code supports; 1 for code that knows no levels."""
+        if not (self.folder / _LEVELS).exists():
+            return 1
+        asked = [sys.executable, "-c", "from lakelog.model.levels import SUPPORTED; print(int(SUPPORTED))"]
+        env = {**os.environ, **self.environment}
+        return int(subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout)
 
     def argv(self, *arguments: str) -> list[str]:
         """Return a `lakelog` command. It uses the laboratory's short intervals if the commit has them."""

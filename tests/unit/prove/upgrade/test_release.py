@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lakelog.model.levels import SUPPORTED
 from prove.upgrade import release as module
 from prove.upgrade.release import CURRENT, CommitMissing, Release, unpack
 
@@ -42,6 +43,12 @@ def test_a_process_imports_the_code_of_its_release_alone(tmp_path: Path) -> None
 def test_a_commit_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(CommitMissing, match="'v2'"):
         unpack("v2", tmp_path / "old")
+
+
+@pytest.mark.usefixtures("repository")
+def test_code_without_levels_has_the_first_one(tmp_path: Path) -> None:
+    assert unpack("v1", tmp_path / "old").level == 1
+    assert Release(name="this", folder=Path(__file__).parents[4]).level == SUPPORTED
 
 
 def test_servers_have_the_intervals_of_the_laboratory_if_the_commit_has_it(tmp_path: Path) -> None:
