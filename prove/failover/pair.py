@@ -17,9 +17,19 @@ _IS_SYNCHRONOUS = (
     "select count(*) > 0 from pg_stat_replication where sync_state in ('sync', 'quorum') and state = 'streaming'"
 )
 _SETTLED_SECONDS = 0.5
-"""Time until the checkpointer has told all sessions to wait for the standby."""
+"""Time until signals have arrived."""
 _WITHOUT_STANDBY_SECONDS = 0.5
 """How long an asynchronous standby is away before the primary fails, so that writes are lost."""
+
+
+def await_checkpointer(primary: Cluster) -> None:
+    """Wait until commits wait for the standby.
+
+    The checkpointer tells all sessions, after it has read the configuration. It does that between two checkpoints, and
+    not while it flushes files.
+    """
+    time.sleep(_SETTLED_SECONDS)
+    primary.execute("checkpoint")
 
 
 class ReplicatedPair:
@@ -97,4 +107,4 @@ class ReplicatedPair:
             primary.execute("alter system set synchronous_standby_names = '*'")
             primary.execute("select pg_reload_conf()")
             eventually(lambda: primary.execute(_IS_SYNCHRONOUS)[0][0], within=60, what="the standby is synchronous")
-            time.sleep(_SETTLED_SECONDS)
+            await_checkpointer(primary)

@@ -222,6 +222,24 @@ async def test_stuck_calls_end_soon_after_the_promotion_although_the_primary_onl
             pair.primary.resume()
 
 
+async def test_an_attempt_that_began_before_the_promotion_finds_the_new_primary(pair: Pair) -> None:
+    """The standby has refused it, and the stopped primary never responds."""
+    database = await Database.open(pair.url)
+    pair.catch_up()
+    pair.primary.pause()
+    try:
+        connecting = asyncio.create_task(database.connect())
+        await asyncio.sleep(0.7)
+        assert not connecting.done()
+        await asyncio.to_thread(pair.standby.promote)
+        session = await asyncio.wait_for(connecting, 4)
+        assert session.timeline == 2
+        session.terminate()
+    finally:
+        pair.primary.resume()
+        await database.close()
+
+
 async def test_a_standby_is_refused_with_the_reason(pair: Pair) -> None:
     with pytest.raises(Unavailable, match="is a standby and read-only"):
         await Database.open(pair.url_of(pair.standby))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,28 @@ async def test_S1_the_loss_is_counted_although_the_log_has_grown_past_it(caplog:
         assert its.other.losses.by_partition == {its.topic.pid(0): 1}
         first, last = (f"{its.topic.incarnation}-0-{offset}" for offset in (2, 5))
         assert f"lost 3 messages that this server had acknowledged: {first} to {last}." in caplog.text
+
+
+async def test_a_publish_that_began_before_the_failover_and_was_written_after_it_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world() as its:
+        right = its.store.append
+
+        async def append(appends: Any) -> Any:
+            monkeypatch.setattr(its.store, "append", right)
+            its.store.promoted()
+            return await right(appends)
+
+        monkeypatch.setattr(its.store, "append", append)
+        assert await its.publish(its.engine, b"new-1") == [1]
+        await asyncio.sleep(0.01)
+        assert its.engine.losses.total == 0
+        standby = Standby(its.store)
+        await its.publish(its.engine, b"lost-2")
+        standby.promote()
+        its.store.promoted()
+        await eventually_async(lambda: its.engine.losses.total == 1)
 
 
 async def test_a_failover_without_a_loss_reports_none() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from lakelog import failpoints
 from lakelog.batches import encode_messages
@@ -46,14 +46,6 @@ MAX_MESSAGES_PER_APPEND = 20_000
 
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MILLISECOND
-
-
-class Acked(Protocol):
-    """A function that remembers acknowledged messages. `is_current` is False if the cell was dropped since."""
-
-    def __call__(self, pid: int, first: int, count: int, *, is_current: bool) -> None: ...
-
-
 _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -140,11 +132,12 @@ class Committer:
         store: PartitionStore,
         grew: Callable[[int], None],
         appended: Callable[[Append, Appended], None] | None = None,
-        acked: Acked | None = None,
+        acked: Callable[[int, int, int], None] | None = None,
     ) -> None:
         """Create a committer.
 
-        It calls `acked` and `appended` with what was written, then `grew` with the partition.
+        It calls `acked` with the partition, the first offset and the number of messages that were written, `appended`
+        with the batches, and `grew` with the partition.
         """
         self._acked = acked
         self._store = store
@@ -242,7 +235,7 @@ class Committer:
                 _resolve(part, AppendResult(base=base))
                 base += part.count
             if self._acked is not None:
-                self._acked(answer.pid, answer.base, base - answer.base, is_current=is_current)
+                self._acked(answer.pid, answer.base, base - answer.base)
             if self._appended is not None and is_current:
                 self._appended(append, answer)
             self._grew(answer.pid)

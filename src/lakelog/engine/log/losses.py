@@ -74,8 +74,6 @@ class Losses:
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self._cells = cells
         self._acked = {cell: AckedRanges() for cell in cells}
-        self._before = dict(self._acked)
-        """The ranges of the timeline before. An acknowledgement may be under way when the timeline changes."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.by_partition: Counter[int] = Counter()
         """The number of lost messages by partition id."""
@@ -86,24 +84,25 @@ class Losses:
         """The number of acknowledged messages that were lost."""
         return self.by_cell.total()
 
-    def acked(self, cell: int, pid: int, first: int, count: int, *, is_current: bool = True) -> None:
-        """Remember messages that are about to be acknowledged.
+    def acked(self, cell: int, pid: int, first: int, count: int) -> None:
+        """Remember messages that were just written, and are about to be acknowledged.
+
+        They belong to the present timeline, even if the call began on another one: a store reports success only for
+        writes to the newest timeline that it knows.
 
         Args:
             cell: The cell's number.
             pid: The partition's id.
             first: The first offset.
             count: The number of messages.
-            is_current: False if the timeline changed since the messages were written.
         """
-        ranges = (self._acked if is_current else self._before)[cell]
+        ranges = self._acked[cell]
         ranges.timeline = ranges.timeline or self._cells[cell].timeline
         ranges.add(pid, first, first + count)
 
     def replaced(self, cell: int) -> None:
         """Compare with the new timeline what was acknowledged on the one before, and log the difference."""
         before, self._acked[cell] = self._acked.get(cell, AckedRanges()), AckedRanges()
-        self._before[cell] = before
         if before.timeline:
             task = asyncio.get_running_loop().create_task(self._compare(cell, before))
             self._tasks.add(task)

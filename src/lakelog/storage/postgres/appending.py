@@ -32,11 +32,13 @@ class Appender:
         answers: dict[int, Appended | Refused] = {}
         waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
         roll = await self.roll()
+        timeline = 0
         while waiting:
             some = list(waiting.values())
             memories = [keyed.memory for append in some for keyed in append.keyed]
             rows = await self._write("batches_append", roll, some, memories)
             roll = self._sort_out(rows, waiting, answers) or roll
+            timeline = self._database.check_timeline(timeline)
             waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
         if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
             # The first write of a repeat is visible even if its wait for the standby was cancelled.

@@ -13,7 +13,8 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -24,6 +25,8 @@ from lakelog.storage.postgres.address import DatabaseAddress, invalid_url
 CONNECT_SECONDS = 10.0
 OTHER_HOSTS_SECONDS = 2.0
 """How long the other hosts of a URL may take to show a higher timeline than the host that responded first."""
+ASK_AGAIN_SECONDS = 0.5
+"""How often a standby is asked again while another host of the URL does not respond."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 """The times in seconds and the number of probes after which a connection to a vanished peer is closed."""
 
@@ -98,6 +101,10 @@ class Session(asyncpg.Connection):
             self.is_unconfirmed = True
 
 
+Attempt = Callable[[], Awaitable[Session]]
+"""A function that opens a connection to one host."""
+
+
 async def open_session(
     url: str,
     address: DatabaseAddress,
@@ -125,7 +132,7 @@ async def open_session(
     }
     hosts = address.each_host() if address.has_several_hosts else [{}]
     try:
-        return await _first([_open(url, {**options, **host}, lowest) for host in hosts], lowest)
+        return await _first([partial(_open, url, {**options, **host}, lowest) for host in hosts], lowest)
     except (*LOST, asyncpg.PostgresError, NotWritable) as error:
         raise translated(address, error) from error
     except ValueError:
@@ -147,25 +154,33 @@ async def _open(url: str, options: Mapping[str, Any], lowest: int) -> Session:
     return session
 
 
-async def _first(attempts: list[Any], lowest: int) -> Session:
-    """Return the first session, or with `lowest` 0 the one with the highest timeline; close the others."""
+async def _first(attempts: Sequence[Attempt], lowest: int) -> Session:
+    """Return the first session, or with `lowest` 0 the one with the highest timeline; close the others.
+
+    While a host does not respond, a standby is asked repeatedly, because it may be promoted at any time.
+    """
     if len(attempts) == 1:
-        return await attempts[0]  # type: ignore[no-any-return]
-    tasks = {asyncio.ensure_future(attempt) for attempt in attempts}
-    pending = set(tasks)
+        return await attempts[0]()
+    tasks = {asyncio.ensure_future(attempt()): attempt for attempt in attempts}
+    pending, silent = set(tasks), set(tasks)
     best: Session | None = None
     chosen: Session | None = None
     failure: BaseException | None = None
     try:
         until: float | None = None
-        while pending:
+        while pending and (silent or best):
             left = None if until is None else until - asyncio.get_running_loop().time()
             done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
+            silent -= done
             for task in done:
                 if (error := task.exception()) is not None:
                     failure = _worse(failure, error)
+                    if isinstance(error, NotWritable) and silent:
+                        again = asyncio.ensure_future(_later(tasks[task]))
+                        tasks[again] = tasks[task]
+                        pending.add(again)
                 elif best is None or task.result().timeline > best.timeline:
                     best = task.result()
             if best is not None:
@@ -181,6 +196,11 @@ async def _first(attempts: list[Any], lowest: int) -> Session:
         assert failure is not None
         raise failure
     return chosen
+
+
+async def _later(attempt: Attempt) -> Session:
+    await asyncio.sleep(ASK_AGAIN_SECONDS)
+    return await attempt()
 
 
 def _worse(one: BaseException | None, other: BaseException) -> BaseException:

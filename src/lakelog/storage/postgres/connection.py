@@ -221,6 +221,12 @@ class Database:
                 "and a failover could lose it."
             )
 
+    def check_timeline(self, before: int) -> int:
+        """Return the timeline, or raise `OutcomeUnknown` if an earlier write of the call was on another one."""
+        if before not in (0, self.timeline.number):
+            raise self._unknown(f"PostgreSQL at {self._address} was replaced by a promoted standby during the call.")
+        return self.timeline.number
+
     async def _await_standby(self, session: Session) -> None:
         """Make a small commit, which waits until the synchronous standby has it and everything before it.
 
