@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -222,3 +223,17 @@ async def test_servers_are_alive_as_long_as_they_are_seen(backing: Backing) -> N
         assert b in alive.servers
         assert moved not in alive.servers
         assert alive.level == SUPPORTED, "that of a new installation"
+
+
+async def test_keys_of_servers_are_shared_and_replaced(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        first, second, third, unused = (secrets.token_bytes(32) for _ in range(4))
+        hour = 3600.0
+        known = await one.groups.server_keys(first, rotate_seconds=hour, keep_seconds=hour)
+        assert known == await other.groups.server_keys(unused, rotate_seconds=hour, keep_seconds=hour)
+        # The newest key counts as old: it is replaced, and still accepted.
+        rotated = await other.groups.server_keys(second, rotate_seconds=0, keep_seconds=hour)
+        assert rotated == [second, *known]
+        assert rotated == await one.groups.server_keys(unused, rotate_seconds=hour, keep_seconds=hour)
+        assert await one.groups.server_keys(third, rotate_seconds=0, keep_seconds=0) == [third]
+        assert await other.groups.server_keys(unused, rotate_seconds=hour, keep_seconds=hour) == [third]

@@ -101,6 +101,8 @@ async def use_groups(catalog: Catalog, store: PartitionStore) -> None:
     )
     await catalog.groups.server_seen(ServerInfo(server_id="s", address="http://s"), memory_seconds=9)
     await catalog.groups.server_gone("s")
+    assert await catalog.groups.server_keys(b"k", rotate_seconds=9, keep_seconds=9) == [b"k"]
+    assert await catalog.groups.server_keys(b"l", rotate_seconds=0, keep_seconds=0) == [b"l"]
     pid = topic.pid(0)
     await store.heads_create([pid], 0)
     letters = [letter(offset) for offset in (1, 2)]

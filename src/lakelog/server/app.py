@@ -42,8 +42,10 @@ from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe
 from lakelog.server.problems import error_response
 from lakelog.server.routing import Router, Row, check_operations
+from lakelog.server.server_grants import GRANT
 from lakelog.server.settings import ServerSettings
 from lakelog.server.telemetry import Telemetry, set_status
+from lakelog.server.tls import ServerCertificate
 from lakelog.server.traffic import Traffic
 from lakelog.wire.operations import OPERATIONS, PUBLIC
 
@@ -70,17 +72,19 @@ def create_app(
     health: HealthSource | None = None,
     everyone: Scope | None = None,
     address: str | None = None,
+    certificate: ServerCertificate | None = None,
 ) -> App:
     """Return the app over a started engine. `everyone` is the scope of all callers if authentication is off.
 
     With an `address` at which other servers reach this one, calls are forwarded to the home servers of their groups.
+    The address uses TLS if there is a `certificate`.
     """
     if settings.authenticate == (everyone is not None):
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
     drain = drain or Drain()
     source = health or HealthSource(engine, drain)
     metrics = Metrics(lambda: source.cells_unreachable, lambda: engine.losses.total)
-    routing = GroupRouting(engine.catalog.groups, address, drain, metrics) if address else None
+    routing = GroupRouting(engine.catalog.groups, address, drain, metrics, certificate) if address else None
     handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": source.healthz, "readyz": source.readyz}
     app = App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)
     app.connections = Connections(settings.max_connections, settings.max_connections_per_address)
@@ -165,11 +169,9 @@ class App:
         rights = operation.rights
         grant: Grant | None = None
         if rights is not PUBLIC:
-            if NEEDS_GRANT in call.asgi:
-                raise NotAuthenticated("This port is for other servers. Use the server's URL, with a certificate.")
             if not self._authenticator.accepts_origin(call.headers):
                 raise NotAllowed(refusal_of_origin(call.headers))
-            grant = await self._authenticator.grant(call.headers.get(b"authorization"))
+            grant = call.grant = await self._grant(call)
             call.scope = grant.scope
             call.watch = partial(self._authenticator.watch, grant)
             self._begin(call, grant.scope.environment_id)
@@ -183,6 +185,13 @@ class App:
         if operation.audit is not None and grant is not None and not call.passed_on:
             record_change(operation, call, grant, answer.status)
         return answer
+
+    async def _grant(self, call: Call) -> Grant:
+        if self._routing is not None and (signed := call.headers.get(GRANT)) is not None:
+            return await self._routing.accept(call, signed)
+        if NEEDS_GRANT in call.asgi:
+            raise NotAuthenticated("This port is for other servers. Use the server's URL, with a certificate.")
+        return await self._authenticator.grant(call.headers.get(b"authorization"))
 
     def _begin(self, call: Call, environment: int) -> None:
         """Count a call of the environment, or refuse it if there is no room for it."""

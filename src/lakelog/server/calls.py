@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any
 
 from lakelog.engine.budget import Budget
-from lakelog.errors import InvalidRequest, LakelogError, TooLarge
+from lakelog.errors import InvalidRequest, LakelogError, NotAuthenticated, TooLarge
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.topic import Scope
+from lakelog.server.auth import Grant
 
 AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -29,6 +32,11 @@ HOLD = "lakelog.hold"
 
 NEEDS_GRANT = "lakelog.needs_grant"
 """A key of the ASGI scope: the caller is accepted only with a grant of another server."""
+
+
+def body_hash(body: bytes) -> str:
+    """Return the hash of a body, which the grant of a forwarded call contains."""
+    return blake2b(body, digest_size=32).hexdigest()
 
 
 class Disconnected(Exception):
@@ -72,10 +80,12 @@ class Call:
     __slots__ = (
         "_budget",
         "asgi",
+        "body_hash",
         "body_read",
         "changes",
         "ended",
         "environment_id",
+        "grant",
         "headers",
         "held",
         "parameters",
@@ -102,6 +112,10 @@ class Call:
         self.body_read = False
         self.passed_on = False
         """True if another server handled the call and wrote the audit log."""
+        self.grant: Grant | None = None
+        """The rights of the caller; None before the caller is known."""
+        self.body_hash: str | None = None
+        """The hash that the body must have, if the grant of another server says so."""
         self.environment_id: int | None = None
         """The environment that the call counts for; None before the caller is known."""
         self.ended: asyncio.Future[None] | None = None
@@ -138,6 +152,12 @@ class Call:
 
     async def body(self) -> bytes:
         """Return the whole body, limited by its maximum size and the budget."""
+        body = await self._whole_body()
+        if self.body_hash is not None and not compare_digest(body_hash(body), self.body_hash):
+            raise NotAuthenticated("The grant of another server is not valid: it is for another body.")
+        return body
+
+    async def _whole_body(self) -> bytes:
         encoding = self.headers.get(b"content-encoding")
         if encoding is not None and encoding.strip().lower() != b"identity":
             raise HttpError(415, "A body with a Content-Encoding is not accepted. Send it unencoded.")

@@ -1,8 +1,9 @@
 """The homes of groups: the server process that serves the calls of a group, and forwarding to it.
 
 Two servers that decide for one partition conflict with each other. Each (group, topic) therefore has a home among the
-live servers, and a server that gets a call for it forwards the call. This only affects speed: a server that cannot
-reach the home serves the call itself, and the commit detects what the home has already done.
+live servers, and a server that gets a call for it forwards the call, with a signed grant instead of the token. This
+only affects speed: a server that cannot reach the home serves the call itself, and the commit detects what the home has
+already done.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from ipaddress import ip_address
@@ -23,9 +25,13 @@ from pathlib import Path
 from lakelog.errors import LakelogError, first_line
 from lakelog.model.levels import unsupported
 from lakelog.reporting import log_event
+from lakelog.server.auth import Grant
 from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
 from lakelog.server.metrics import Metrics
+from lakelog.server.peers import Connection, PeerAddress, WrongCertificate, open_peer
+from lakelog.server.server_grants import GRANT, ForwardedCall, ServerGrants
+from lakelog.server.tls import ServerCertificate
 from lakelog.storage.groups import GroupCatalog, ServerInfo
 
 FORWARDED = b"x-lakelog-forwarded"
@@ -43,20 +49,33 @@ _MAX_ANSWER_BYTES = 256 << 20
 _REMEMBERED = 10_000
 # Headers of the connection, not of the call; the length is set again.
 _HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"x-request-id"}
-_OWN = {CLIENT, FORWARDED, *_HOP}
+# Secrets of the caller stay here; the grant replaces them.
+_SECRET = {b"authorization", b"proxy-authorization", b"cookie"}
+_OWN = {CLIENT, FORWARDED, GRANT, *_HOP, *_SECRET}
 _PASSED_BACK = (b"content-type", b"retry-after", b"www-authenticate")
 _log = logging.getLogger(__name__)
-
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class GroupRouting:
     """Keeps the list of live servers, announces this one, and forwards calls."""
 
-    def __init__(self, catalog: GroupCatalog, address: str, drain: Drain, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        catalog: GroupCatalog,
+        address: str,
+        drain: Drain,
+        metrics: Metrics,
+        certificate: ServerCertificate | None = None,
+    ) -> None:
+        """Create the routing of a server that others reach at `address`, with TLS if it has a certificate."""
         self._catalog = catalog
         self._drain = drain
         self._metrics = metrics
+        self._grants = ServerGrants(catalog)
+        self._certificate = certificate
+        if certificate is not None:
+            address = _with_tls(address, certificate)
+            certificate.changed.append(self._announce_certificate)
         self._me = ServerInfo(server_id=machine_id() + secrets.token_hex(12), address=address)
         self._servers: Sequence[ServerInfo] = (self._me,)
         self._known_until = 0.0
@@ -64,6 +83,7 @@ class GroupRouting:
         self._shunned: dict[str, float] = {}
         self._idle: dict[str, list[tuple[float, Connection]]] = {}
         self._beating: asyncio.Task[None] | None = None
+        self._announcing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._beat()
@@ -92,15 +112,20 @@ class GroupRouting:
             if len(self._routing) >= _REMEMBERED:
                 self._routing.clear()
             home = self._routing[key] = home_of(key, servers)
-        if home is self._me or self._shunned.get(home.server_id, 0.0) > now:
+        if home.server_id == self._me.server_id or self._shunned.get(home.server_id, 0.0) > now:
             return None
         return home
 
     async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Response | None:
         """Return the home's response; None if it did not respond, and this server must serve the call."""
+        client = ((call.asgi.get("client") or ("",))[0]).encode("latin-1", "replace")
+        bound = _bound(call, client, home)
+        signed = None if call.grant is None else self._grants.sign(call.grant, bound, body)
+        if signed is None:
+            return None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                connection = await self._connection(home.address)
+                connection = await self._connect(home)
         except (OSError, TimeoutError, ValueError) as error:
             self._shun(home, error)
             return None
@@ -108,7 +133,7 @@ class GroupRouting:
         finished = False
         try:
             async with asyncio.timeout(seconds + ANSWER_SECONDS):
-                writer.write(_request(call, body, home))
+                writer.write(_request(call, body, bound, signed))
                 await writer.drain()
                 answer, keep = await _answer(reader)
             finished = keep
@@ -121,13 +146,22 @@ class GroupRouting:
                 self._keep(home.address, connection)
             else:
                 writer.close()
+        if answer.status == 401:
+            # This server has checked the token, so the home refused the grant.
+            self._shun(home, PermissionError(f"it refused the grant ({answer.body[:300].decode(errors='replace')})"))
+            return None
         self._metrics.forwarded["busy" if answer.status == 503 else "answered",] += 1
         call.passed_on = answer.status != 503
         return answer if call.passed_on else None
 
+    async def accept(self, call: Call, signed: bytes) -> Grant:
+        """Return the grant of a forwarded call. Raise `NotAuthenticated` unless it is valid for this call."""
+        grant, call.body_hash = await self._grants.verify(signed, _bound(call, call.headers.get(CLIENT, b""), self._me))
+        return grant
+
     def client_host(self, call: Call) -> str | None:
         """Return the caller of the server that forwarded this call; None if no server forwarded it."""
-        if call.headers.get(FORWARDED) != self._me.server_id.encode():
+        if GRANT not in call.headers or call.headers.get(FORWARDED) != self._me.server_id.encode():
             return None
         return call.headers.get(CLIENT, b"").decode("latin-1")
 
@@ -144,6 +178,7 @@ class GroupRouting:
     async def _beat(self) -> None:
         at = time.monotonic()
         try:
+            await self._grants.read_keys()
             seen = await self._catalog.server_seen(self._me, memory_seconds=MEMORY_SECONDS)
         except LakelogError as error:
             _log.debug("The list of servers could not be read: %s", error.detail)
@@ -153,7 +188,7 @@ class GroupRouting:
         servers = tuple(
             self._me if each.server_id == self._me.server_id else each
             for each in seen.servers
-            if each.level == self._me.level and _is_reachable(each)
+            if each.level == self._me.level and self._is_reachable(each)
         )
         if servers != self._servers:
             self._servers = servers
@@ -177,6 +212,15 @@ class GroupRouting:
         for _, (_, writer) in self._idle.pop(home.address, []):
             writer.close()
 
+    async def _connect(self, home: ServerInfo) -> Connection:
+        try:
+            return await self._connection(home.address)
+        except WrongCertificate:
+            # The home may have loaded another certificate a moment ago.
+            await self._beat()
+            known = next((each for each in self._servers if each.server_id == home.server_id), home)
+            return await self._connection(known.address)
+
     async def _connection(self, address: str) -> Connection:
         idle = self._idle.get(address, [])
         while idle:
@@ -184,8 +228,26 @@ class GroupRouting:
             if time.monotonic() - since < IDLE_SECONDS and not reader.at_eof() and not writer.is_closing():
                 return reader, writer
             writer.close()
-        host, _, port = address.rpartition(":")
-        return await asyncio.open_connection(host.strip("[]"), int(port))
+        return await open_peer(PeerAddress.parse(address))
+
+    def _announce_certificate(self) -> None:
+        """Tell other servers the certificate that was loaded."""
+        assert self._certificate is not None
+        self._me = replace(self._me, address=_with_tls(self._me.address, self._certificate))
+        self._announcing = asyncio.get_running_loop().create_task(self._beat())
+
+    def _is_reachable(self, server: ServerInfo) -> bool:
+        """Return whether calls may go to this address: the loopback address of another machine is a stranger here.
+
+        A server with TLS calls only servers with TLS.
+        """
+        try:
+            address = PeerAddress.parse(server.address)
+        except ValueError:
+            return False
+        if self._certificate is not None and not address.fingerprint:
+            return False
+        return not address.is_loopback or server.server_id.startswith(machine_id())
 
     def _keep(self, address: str, connection: Connection) -> None:
         idle = self._idle.setdefault(address, [])
@@ -211,15 +273,6 @@ def machine_id() -> str:
     return blake2b("\0".join(parts).encode(), digest_size=4).hexdigest()
 
 
-def _is_reachable(server: ServerInfo) -> bool:
-    """Return whether calls may go to this address: the loopback address of another machine is a stranger here."""
-    host = server.address.rpartition(":")[0].strip("[]")
-    is_loopback = host == "localhost"
-    with contextlib.suppress(ValueError):
-        is_loopback = ip_address(host).is_loopback
-    return not is_loopback or server.server_id.startswith(machine_id())
-
-
 def advertised_host(host: str, given: str | None) -> str:
     """Return the address for other servers: the configured one, the listening one, or that of the machine."""
     if given:
@@ -239,21 +292,29 @@ def _own_address() -> str:
     return socket.gethostname()
 
 
-def _request(call: Call, body: bytes, home: ServerInfo) -> bytes:
+def _with_tls(address: str, certificate: ServerCertificate) -> str:
+    return str(replace(PeerAddress.parse(address), fingerprint=certificate.fingerprint))
+
+
+def _bound(call: Call, client: bytes, home: ServerInfo) -> ForwardedCall:
     asgi = call.asgi
     query: bytes = asgi.get("query_string", b"")
-    path: bytes = asgi.get("raw_path") or asgi["path"].encode()
-    peer = (asgi.get("client") or ("",))[0]
-    headers: list[Header] = [header for header in asgi["headers"] if header[0] not in _OWN]
+    path: bytes = (asgi.get("raw_path") or asgi["path"].encode()).partition(b"?")[0]
+    target = path + (b"?" + query if query else b"")
+    return ForwardedCall(method=asgi["method"], target=target, client=client, home=home.server_id)
+
+
+def _request(call: Call, body: bytes, bound: ForwardedCall, signed: bytes) -> bytes:
+    headers: list[Header] = [header for header in call.asgi["headers"] if header[0] not in _OWN]
     headers += (
         (b"x-request-id", call.request_id),
-        (FORWARDED, home.server_id.encode()),
-        (CLIENT, peer.encode("latin-1", "replace")),
+        (FORWARDED, bound.home.encode()),
+        (CLIENT, bound.client),
+        (GRANT, signed),
         (b"content-length", b"%d" % len(body)),
     )
-    target = path.partition(b"?")[0] + (b"?" + query if query else b"")
     head = b"".join(b"%s: %s\r\n" % header for header in headers)
-    return b"%s %s HTTP/1.1\r\n%s\r\n%s" % (asgi["method"].encode(), target, head, body)
+    return b"%s %s HTTP/1.1\r\n%s\r\n%s" % (bound.method.encode(), bound.target, head, body)
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[Response, bool]:

@@ -98,7 +98,7 @@ async def serve(
             own = listen_for_servers(settings, sockets[0], worker or 0)
             sockets.append(own)
             address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
-        app, drain = await _app(engine, settings, address, supervised)
+        app, drain = await _app(engine, settings, address, certificate, supervised=supervised)
         server = _Server(_config(app, settings), drain, settings, certificate, supervised=supervised)
         _NoPandas.let_arrow_see()
         _calm_the_collector()
@@ -141,7 +141,13 @@ def _calm_the_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-async def _app(engine: Engine, settings: ServerSettings, address: str | None, supervised: bool) -> tuple[App, Drain]:
+async def _app(
+    engine: Engine,
+    settings: ServerSettings,
+    address: str | None,
+    certificate: ServerCertificate | None,
+    supervised: bool,
+) -> tuple[App, Drain]:
     weak = await check_durability(engine, settings.allow_not_durable)
     if weak and not supervised:
         log_not_durable(weak)
@@ -151,7 +157,10 @@ async def _app(engine: Engine, settings: ServerSettings, address: str | None, su
     everyone = None if settings.authenticate else await engine.catalog.scope_create("default", "default")
     drain = Drain()
     health = HealthSource(engine, drain, weak)
-    return create_app(engine, settings, drain=drain, health=health, everyone=everyone, address=address), drain
+    app = create_app(
+        engine, settings, drain=drain, health=health, everyone=everyone, address=address, certificate=certificate
+    )
+    return app, drain
 
 
 def _work(open_engine: OpenEngine, settings: ServerSettings, worker: int, listener: socket.socket) -> None:

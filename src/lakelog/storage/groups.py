@@ -126,6 +126,13 @@ class GroupCatalog(Protocol):
 
     async def server_gone(self, server_id: str) -> None: ...
 
+    async def server_keys(self, new: bytes, *, rotate_seconds: float, keep_seconds: float) -> list[bytes]:
+        """Return the keys that sign calls between servers, newest first.
+
+        Store `new` if the newest key is older than `rotate_seconds`, and delete keys older than `keep_seconds`.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRow:

@@ -57,10 +57,11 @@ class World:
         gone: asyncio.Event | None = None,
         sent: list[dict[str, Any]] | None = None,
         client: tuple[str, int] | None = None,
+        scope: Mapping[str, Any] | None = None,
     ) -> Reply:
         """One call. `token=None` sends none; several pieces of body come without a length; `gone` hangs up.
 
-        `sent` has everything that the app has sent so far.
+        `sent` has everything that the app has sent so far. `scope` has further keys of the ASGI scope.
         """
         given = {name.lower(): value for name, value in (headers or {}).items()}
         if json is not None:
@@ -73,7 +74,8 @@ class World:
             given.setdefault("content-length", str(len(body)))
         else:
             given.setdefault("transfer-encoding", "chunked")
-        asgi = {
+        asgi: dict[str, Any] = {
+            **(scope or {}),
             "type": "http",
             "method": method,
             "path": path,
@@ -132,6 +134,7 @@ async def world(
     memory_bytes: int = 256 << 20,
     authenticate: bool = True,
     weak: Sequence[str] = (),
+    address: str | None = None,
 ) -> AsyncIterator[World]:
     """A started engine with the topic `orders` (4 partitions), and its app."""
     engine = Engine(catalog or MemoryCatalog(), {0: store or MemoryStore()}, EngineSettings(memory_bytes=memory_bytes))
@@ -145,6 +148,7 @@ async def world(
         drain=drain,
         health=HealthSource(engine, drain, weak),
         everyone=None if authenticate else scope,
+        address=address,
     )
     made = World(engine=engine, app=app, drain=drain, scope=scope, token="")
     made.token = await made.make_token()

@@ -14,11 +14,14 @@ import pytest
 from lakelog.engine.budget import Budget
 from lakelog.errors import Unavailable
 from lakelog.model.levels import SUPPORTED
+from lakelog.model.token import Right
 from lakelog.model.topic import Scope
 from lakelog.server import Drain, group_routing
+from lakelog.server.auth import Grant
 from lakelog.server.calls import Call
 from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, advertised_host, home_of, machine_id
 from lakelog.server.metrics import Metrics
+from lakelog.server.server_grants import GRANT
 from lakelog.storage.groups import ServerInfo
 from lakelog.storage.memory import MemoryCatalog
 
@@ -73,6 +76,7 @@ def _call(*headers: tuple[bytes, bytes]) -> Call:
     }
     call = Call(asgi, receive, Budget(1 << 20))
     call.scope = SCOPE
+    call.grant = Grant(scope=SCOPE, rights=frozenset({Right.READ}), token="t1", name="billing")
     call.request_id = b"r-1"
     return call
 
@@ -125,7 +129,7 @@ async def _pair(address: str) -> AsyncIterator[tuple[GroupRouting, ServerInfo]]:
 async def test_a_call_is_passed_on_whole() -> None:
     refusal = _answer(409, b"problem", b"retry-after: 7", b"x-inner: 1")
     async with _listening(refusal) as (address, requests), _pair(address) as (here, other):
-        spoofed = (FORWARDED, b"1"), (CLIENT, b"6.6.6.6")
+        spoofed = (FORWARDED, b"1"), (CLIENT, b"6.6.6.6"), (GRANT, b"x"), (b"cookie", b"y")
         calls = [_call(*spoofed) for _ in range(3)]
         answers = [await here.forward(call, b'{"a": 1}', other) for call in calls]
         assert all(call.passed_on for call in calls)
@@ -134,14 +138,15 @@ async def test_a_call_is_passed_on_whole() -> None:
         assert answer is not None
         assert (answer.status, answer.body) == (409, b"problem")
         assert dict(answer.headers) == {b"content-type": b"text/x", b"retry-after": b"7"}
+    assert not any(b"Bearer" in request for request in requests), "the token stays here"
     head, _, body = requests[0].partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     assert (first, body) == (b"POST /v1/ack?a=b HTTP/1.1", b'{"a": 1}')
     assert sorted(lines) == [
-        b"authorization: Bearer x",
         b"content-length: 8",
         b"x-lakelog-client: 10.0.0.5",
         b"x-lakelog-forwarded: %s" % other.server_id.encode(),
+        *[line for line in lines if line.startswith(b"x-lakelog-grant: ")],
         b"x-request-id: r-1",
     ]
 
@@ -182,6 +187,13 @@ async def test_a_home_that_cannot_serve_is_no_home() -> None:
         call = _call()
         assert await here.forward(call, b"", other) is None
         assert not call.passed_on, "its change is audited here"
+
+
+async def test_a_home_that_refuses_the_grant_is_no_home() -> None:
+    async with _listening(_answer(401, b"expired")) as (address, _), _pair(address) as (here, other):
+        call = _call()
+        assert await here.forward(call, b"", other) is None, "the caller has a valid token"
+        assert not call.passed_on
 
 
 async def test_a_call_is_passed_on_once() -> None:
@@ -260,7 +272,8 @@ async def test_a_server_ends_itself_if_the_level_was_raised_without_it(
 async def test_only_a_server_of_ours_may_say_who_called() -> None:
     async with _pair("127.0.0.1:2") as (here, _):
         own = here._me.server_id.encode()
-        assert here.client_host(_call((FORWARDED, own), (CLIENT, b"10.9.9.9"))) == "10.9.9.9"
+        assert here.client_host(_call((FORWARDED, own), (CLIENT, b"10.9.9.9"), (GRANT, b"x"))) == "10.9.9.9"
+        assert here.client_host(_call((FORWARDED, own), (CLIENT, b"10.9.9.9"))) is None
         assert here.client_host(_call((FORWARDED, b"1"), (CLIENT, b"10.9.9.9"))) is None
         assert here.client_host(_call((CLIENT, b"10.9.9.9"))) is None
 

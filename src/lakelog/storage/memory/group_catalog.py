@@ -28,6 +28,7 @@ class MemoryGroupCatalog:
         self._deleted: dict[int, datetime] = {}
         self._group_topics: dict[tuple[int, int], GroupTopic] = {}
         self._servers: dict[str, tuple[ServerInfo, datetime]] = {}
+        self._server_keys: list[tuple[datetime, bytes]] = []
         self.level: int = SUPPORTED
         """The feature level of the installation."""
 
@@ -149,6 +150,15 @@ class MemoryGroupCatalog:
     async def server_gone(self, server_id: str) -> None:
         await asyncio.sleep(0)
         self._servers.pop(server_id, None)
+
+    async def server_keys(self, new: bytes, *, rotate_seconds: float, keep_seconds: float) -> list[bytes]:
+        await asyncio.sleep(0)
+        now = self._clock()
+        rotated, kept = now - timedelta(seconds=rotate_seconds), now - timedelta(seconds=keep_seconds)
+        is_current = any(created_at > rotated for created_at, _ in self._server_keys)
+        keys = [each for each in self._server_keys if each[0] >= kept]
+        self._server_keys = keys if is_current else [(now, new), *keys]
+        return [secret for _, secret in self._server_keys]
 
     def forget_topic(self, incarnation: int) -> None:
         """Delete the group topics of a deleted topic."""

@@ -125,6 +125,10 @@ class PostgresGroupCatalog:
     async def server_gone(self, server_id: str) -> None:
         await self._write("server_delete", server_id)
 
+    async def server_keys(self, new: bytes, *, rotate_seconds: float, keep_seconds: float) -> list[bytes]:
+        rotate, keep = timedelta(seconds=rotate_seconds), timedelta(seconds=keep_seconds)
+        return [row["secret"] for row in await self._write("server_keys", new, rotate, keep)]
+
     async def _read(self, query: str, *arguments: object) -> list[asyncpg.Record]:
         return await self._database.read(_SQL[query], *arguments)
 

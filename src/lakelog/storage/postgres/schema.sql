@@ -2049,6 +2049,11 @@ CREATE TABLE lakelog.server (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE lakelog.server_key (
+    secret bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE lakelog.span (
     pid bigint NOT NULL,
     first_offset bigint NOT NULL,
@@ -2303,6 +2308,9 @@ ALTER TABLE ONLY lakelog.runner
 
 ALTER TABLE ONLY lakelog.segment
     ADD CONSTRAINT segment_pkey PRIMARY KEY (pid, end_offset);
+
+ALTER TABLE ONLY lakelog.server_key
+    ADD CONSTRAINT server_key_pkey PRIMARY KEY (secret);
 
 ALTER TABLE ONLY lakelog.server
     ADD CONSTRAINT server_pkey PRIMARY KEY (server_id);
@@ -2668,6 +2676,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.runner TO lakelog_service;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.segment TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.server TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.server_key TO lakelog_service;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.span TO lakelog_service;
 

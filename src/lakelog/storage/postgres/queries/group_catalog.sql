@@ -77,3 +77,18 @@ union all select null, null, feature_level from lakelog.installation;
 
 -- server_delete: deletes a server that shuts down
 delete from lakelog.server where server_id = $1;
+
+-- server_keys: returns the keys that sign calls between servers, newest first; adds one if the newest is old, and deletes old ones
+with added as (
+    insert into lakelog.server_key (secret, created_at)
+    select $1, clock_timestamp()
+    where not exists (select from lakelog.server_key where created_at > clock_timestamp() - $2::interval)
+    returning secret, created_at
+), forgotten as (
+    delete from lakelog.server_key where created_at < clock_timestamp() - $3::interval
+)
+select secret from (
+    select secret, created_at from lakelog.server_key where created_at >= clock_timestamp() - $3::interval
+    union all
+    select secret, created_at from added
+) k order by created_at desc, secret;
