@@ -31,6 +31,7 @@ WORDS = [
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\baclosing\b", "closing"),
+    (r"\beventually_async\b", "eventually"),
     (r"\banext\b", "next"),
     (r"\bfor asyncio, from which `_sync` is generated\.", "for threads."),
 ]

@@ -25,6 +25,7 @@
     │   ├── OutcomeForgotten      a repeat that came too late to be recognized
     │   ├── NotOwner
     │   ├── OutOfOrder
+    │   ├── NotAssigned
     │   ├── StaleGeneration
     │   ├── UnknownMember
     │   ├── GroupKindDiffers
@@ -244,6 +245,12 @@ class OutOfOrder(Conflict):
     """An earlier message of the same key has no answer yet. Answer it first."""
 
     code = "out_of_order"
+
+
+class NotAssigned(Conflict):
+    """The partition is not assigned to this consumer."""
+
+    code = "not_assigned"
 
 
 class StaleGeneration(Conflict):

@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli import dead, dev, fetch, groups, migrate, pipelines, publish, serve, tail, tokens, topics, worker
+from lakelog.cli import (
+    consume,
+    dead,
+    dev,
+    fetch,
+    groups,
+    migrate,
+    pipelines,
+    publish,
+    serve,
+    tail,
+    tokens,
+    topics,
+    worker,
+)
 from lakelog.cli.failures import Commands
 from lakelog.cli.output import print_line, print_result
 from lakelog.cli.target import JsonOption
@@ -63,6 +77,7 @@ app.add_typer(topics.app, name="topics")
 app.command()(publish.publish)
 app.command()(fetch.fetch)
 app.command()(tail.tail)
+app.command()(consume.consume)
 app.command()(worker.worker)
 app.add_typer(groups.app, name="groups")
 app.add_typer(dead.app, name="dead")

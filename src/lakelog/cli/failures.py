@@ -30,7 +30,7 @@ from lakelog.errors import (
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 _ORDER = (
-    *("dev", "topics", "publish", "tail", "fetch", "worker", "groups", "dead", "pipelines"),
+    *("dev", "topics", "publish", "tail", "fetch", "consume", "worker", "groups", "dead", "pipelines"),
     *("serve", "migrate", "tokens", "version"),
 )
 

@@ -70,6 +70,18 @@ def open_log(url: str | None, token: str | None, *, patient: bool = False) -> La
         raise
 
 
+def open_worker_log(url: str | None, token: str | None) -> Lakelog:
+    """Return a client that can run consumers, a context manager. It retries during a server restart."""
+    import lakelog
+
+    found = find_target(url, token)
+    _last.append(found)
+    if found.notice and sys.stderr.isatty():
+        say(found.notice)
+    _check_reachable(found)
+    return lakelog.connect(found.url, token=found.token or "", timeout=120.0)
+
+
 def _check_reachable(found: Target) -> None:
     """Raise immediately if no server is listening; the client would retry and let the user wait."""
     from lakelog.client.connecting.servers import cannot_connect, servers_of

@@ -4,34 +4,42 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.message_batch import AsyncArrowBatch, AsyncBatch
+from lakelog.client.consumer.assignment import ManualAssignment
 from lakelog.client.consumer.options import ConsumerOptions
 from lakelog.client.consumer.running import AsyncConsumerLoop
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerSettings
 from lakelog.errors import Closed, InvalidRequest
-from lakelog.model.arguments import check_seconds, check_whole
+from lakelog.model.arguments import check_seconds, check_time, check_whole
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 
 if TYPE_CHECKING:
-    from lakelog.client.consumer.lease_consumer import LeaseConsumer
+    from lakelog.client.consumer.core import ConsumerCore
     from lakelog.client.consumer.opening import Opening
 
 T = TypeVar("T")
+
+_LATER = timedelta(microseconds=1)
+"""The step between two times of messages."""
 
 
 class AsyncConsumer(Generic[T]):
     """A consumer, made by `log.consumer(…)`. It joins its group when it is first used, or at `async with`.
 
     Messages come with `next`, `batch`, `arrow`, or in a loop: `async for message in consumer`. Several tasks or threads
-    may call `next`. A message of a key comes after the previous message of the key has its answer, unless both are in
+    may call `next`.
+
+    In a lease group, a message of a key comes after the previous message of the key has its answer, unless both are in
     one batch. Leases are kept until the answer, at most for `ack_timeout`. Leaving the block gives back all messages
     without an answer; that does not count as a failure.
+
+    In a cursor group, messages of a partition come in order, and `commit` decides when their position is committed.
     """
 
     def __init__(self, options: ConsumerOptions, settings: WorkerSettings, calls: AsyncCalls) -> None:
@@ -40,14 +48,15 @@ class AsyncConsumer(Generic[T]):
         self._calls = calls
         self._loop = AsyncConsumerLoop()
         self._opening: Opening | None = None
-        self._core: LeaseConsumer | None = None
+        self._core: ConsumerCore | None = None
         self._closed = False
+        self._assignment = ManualAssignment(options.topics)
         self._stream: weakref.ref[AsyncConsumerStream[T]] | None = None
 
     @property
     def group(self) -> str | None:
         """The name of the group; None for a consumer without a group."""
-        return self._options.group
+        return self._options.group_name
 
     async def next(self, timeout: timedelta | float | None = None) -> AsyncDelivery[T] | None:
         """Return the next message; None if none arrived within the time.
@@ -98,6 +107,67 @@ class AsyncConsumer(Generic[T]):
                 return
             yield AsyncArrowBatch(found, self._loop)
 
+    async def commit(self, message: AsyncDelivery[Any] | None = None) -> None:
+        """Commit messages that the program has processed.
+
+        In a cursor group, this commits the position after the message. In a lease group, it acks.
+
+        Args:
+            message: The processed message. In a cursor group, all messages before it in its partition are committed
+                too. Default: None, which commits all messages that this consumer has returned so far.
+        """
+        core = await self._opened()
+        await self._loop.run(core.commit(None if message is None else message.message))
+
+    def assign(self, topic: str, partition: int) -> None:
+        """Assign a partition to this consumer. It takes effect with the next `seek` or `rewind`.
+
+        Without a group, the consumer then reads the assigned partitions only. In a group, which shares its partitions
+        among its members, `seek` and `rewind` then move the group in the assigned partitions only.
+
+        Args:
+            topic: The name of a topic that the consumer reads. Another one raises `InvalidRequest`.
+            partition: The number of the partition.
+        """
+        self._check_no_stream()
+        self._assignment.add(topic, partition)
+
+    def unassign(self, topic: str, partition: int) -> None:
+        """Remove a partition from those of `assign`. It takes effect with the next `seek` or `rewind`.
+
+        Args:
+            topic: The name of the topic.
+            partition: The number of the partition. One that is not assigned raises `NotAssigned`.
+        """
+        self._check_no_stream()
+        self._assignment.remove(topic, partition)
+
+    async def seek(self, to: datetime) -> None:
+        """Continue with the earliest messages that are strictly later than a time, in all or the assigned partitions.
+
+        In a group, this moves the whole group. All its members stay members, and their leases end.
+
+        Args:
+            to: A datetime with a time zone.
+        """
+        self._check_no_stream()
+        check_time("to", to)
+        core = await self._opened()
+        await self._loop.run(core.seek(to + _LATER, self._assignment.places))
+
+    async def rewind(self, offset: int) -> None:
+        """Continue at an offset of the assigned partitions; without `assign`, of partition 0 of each topic.
+
+        In a group, this moves the whole group. All its members stay members, and their leases end.
+
+        Args:
+            offset: The offset of the next message, 0 or more. One outside the log is moved to the nearest inside it.
+        """
+        self._check_no_stream()
+        check_whole("offset", offset, 0)
+        core = await self._opened()
+        await self._loop.run(core.rewind(offset, self._assignment.rewound()))
+
     def __aiter__(self) -> AsyncConsumerStream[T]:
         self._check_no_stream()
         stream = AsyncConsumerStream(self)
@@ -132,7 +202,7 @@ class AsyncConsumer(Generic[T]):
         found = await self._loop.run(core.pull(1, 1, seconds, self._loop.caller))
         return AsyncDelivery(found[0]) if found else None
 
-    async def _opened(self) -> LeaseConsumer:
+    async def _opened(self) -> ConsumerCore:
         self._calls.check_open()
         if self._closed:
             raise Closed("This consumer is closed. Make another one with log.consumer().")
@@ -141,7 +211,7 @@ class AsyncConsumer(Generic[T]):
             from lakelog.client.consumer.opening import Opening
 
             if self._opening is None:
-                self._opening = Opening(self._options, self._settings, self._calls.policy)
+                self._opening = Opening(self._options, self.group, self._settings, self._calls.policy)
             self._core = await self._loop.run(self._opening.opened())
             self._calls.producers.add(self)
         return self._core

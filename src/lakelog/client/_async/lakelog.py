@@ -18,7 +18,7 @@ from lakelog.client._async.topic import AsyncTopic
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._async.writes import AsyncWrites
 from lakelog.client._runtime import async_wait_at_exit
-from lakelog.client.consumer.options import ConsumerOptions, ConsumerTopic
+from lakelog.client.consumer.options import Commit, ConsumerOptions, ConsumerTopic, Mode
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
@@ -149,8 +149,12 @@ class AsyncLakelog:
     def consumer(
         self,
         *topics: str | AsyncTopic[Any],
-        group: str,
-        commit: Literal["manual", "immediate"] | None = None,
+        group: str | None = None,
+        mode: Mode | None = None,
+        host_id: str | None = None,
+        kind: Literal["lease", "cursor"] | None = None,
+        commit: Commit | None = None,
+        commit_interval: timedelta | float = 5.0,
         start_from: StartFrom | None = None,
         prefetch: int | None = None,
         ack_timeout: timedelta | float = 300.0,
@@ -165,19 +169,32 @@ class AsyncLakelog:
     ) -> AsyncConsumer[Any]:
         """Return a consumer, with which the program asks for messages. This makes no call to the server.
 
-        Messages are shared with all other members of the group: workers, consumers, and programs over HTTP.
+        With a group, the messages are shared with all other members of the group: workers, consumers, and programs over
+        HTTP. Without one, the consumer reads in real time, from now on, and commits nothing.
 
         `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group, as for `subscribe`.
 
         Args:
             topics: The topics to read, at most 100: names, or topics with a type.
-            group: The name of the group.
-            commit: "manual" (the default): the program answers each message or batch. "immediate": a message is acked
-                when its thread or task asks for the next one.
-            start_from: Where a group begins that has not read a topic before: "latest" (the default), "earliest", a
-                datetime with a time zone, or an offset. "none" raises `NoPosition` until the group has a position.
-            prefetch: Messages that are leased ahead, and wait in this process until they are asked for. 0 turns it off.
-                The default is automatic: about 100 ms of work of a program that takes messages one by one, at most 50.
+            group: The name of the group. Default: none.
+            mode: "load-balanced" (the default with a group), "real-time" (the default without one), or "resumable": a
+                cursor group of this host, so that a program that starts again continues where it stopped.
+            host_id: The identity of the host for "resumable". Default: `LAKELOG_HOST_ID`, else the id of the
+                container, else that of the machine.
+            kind: "lease" (the default): messages are acked one by one. "cursor": each partition is read by one member,
+                which commits positions.
+            commit: When messages are committed. "manual": the program answers messages, or calls `commit`; the default
+                in a lease group. "immediate": when their thread or task asks for the next one. For cursor groups also
+                "interval" (the default): like "immediate", but the position is sent every `commit_interval`; and
+                "rolling": messages are committed when they were returned longer than `commit_interval` ago.
+            commit_interval: The interval or delay of commits, in seconds or as a timedelta. Default: 5 seconds. 0
+                switches periodic commits off.
+            start_from: Where a group begins that has not read a topic before, or a consumer without a group: "latest"
+                (the default), "earliest", a datetime with a time zone, or an offset. "none" raises `NoPosition` until
+                the group has a position.
+            prefetch: Messages that are read ahead, and wait in this process until they are asked for. 0 turns it off.
+                The default of a lease group is automatic: about 100 ms of work of a program that takes messages one by
+                one, at most 50. Otherwise, it is a page of 5,000 messages of each partition.
             ack_timeout: How long the program may hold a message without an answer, in seconds or as a timedelta, above
                 zero. Default: 300 seconds. Then the message has failed. `message.extend` gives more time.
             lease: How soon other members get the messages of this process if it dies, in seconds or as a timedelta,
@@ -199,7 +216,11 @@ class AsyncLakelog:
         options = ConsumerOptions(
             topics=tuple(_consumer_topic(each) for each in topics),
             group=group,
+            mode=mode,
+            host_id=host_id,
+            kind=kind,
             commit=commit,
+            commit_interval=commit_interval,
             start_from=start_from,
             prefetch=prefetch,
             ack_timeout=ack_timeout,

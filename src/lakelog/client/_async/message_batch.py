@@ -14,8 +14,7 @@ from lakelog.model.lease import Verb
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakelog.client.consumer.lease_consumer import LeaseConsumer, LeasedColumns
-    from lakelog.client.consumer.pulled_message import PulledMessage
+    from lakelog.client.consumer.core import ConsumerCore, HeldColumns, HeldMessage
 
 T = TypeVar("T")
 
@@ -23,7 +22,7 @@ T = TypeVar("T")
 class AsyncBatch(Sequence["AsyncDelivery[T]"], Generic[T]):
     """The messages of `consumer.batch`, as a sequence. Each can be answered on its own before the rest is acked."""
 
-    def __init__(self, core: LeaseConsumer, held: Sequence[PulledMessage], loop: AsyncConsumerLoop) -> None:
+    def __init__(self, core: ConsumerCore, held: Sequence[HeldMessage], loop: AsyncConsumerLoop) -> None:
         self._core = core
         self._held = held
         self._loop = loop
@@ -71,7 +70,7 @@ class AsyncBatch(Sequence["AsyncDelivery[T]"], Generic[T]):
 class AsyncArrowBatch:
     """Messages of one topic as columns, with one answer for all of them. Arrow libraries accept it as a table."""
 
-    def __init__(self, held: LeasedColumns, loop: AsyncConsumerLoop) -> None:
+    def __init__(self, held: HeldColumns, loop: AsyncConsumerLoop) -> None:
         self._held = held
         self._loop = loop
         self._table: pa.Table | None = None

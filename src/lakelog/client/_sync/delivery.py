@@ -14,7 +14,7 @@ from lakelog.model.arguments import check_positive_seconds, check_seconds
 from lakelog.model.lease import Verb
 
 if TYPE_CHECKING:
-    from lakelog.client.worker.leased_message import LeasedMessage
+    from lakelog.client.consumer.core import HeldMessage
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -28,7 +28,7 @@ class Delivery(Generic[T_co]):
 
     __slots__ = ("_held",)
 
-    def __init__(self, held: LeasedMessage) -> None:
+    def __init__(self, held: HeldMessage) -> None:
         self._held = held
 
     def ack(self) -> None:

@@ -15,8 +15,7 @@ from lakelog.model.lease import Verb
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakelog.client.consumer.lease_consumer import LeaseConsumer, LeasedColumns
-    from lakelog.client.consumer.pulled_message import PulledMessage
+    from lakelog.client.consumer.core import ConsumerCore, HeldColumns, HeldMessage
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ T = TypeVar("T")
 class Batch(Sequence["Delivery[T]"], Generic[T]):
     """The messages of `consumer.batch`, as a sequence. Each can be answered on its own before the rest is acked."""
 
-    def __init__(self, core: LeaseConsumer, held: Sequence[PulledMessage], loop: ConsumerLoop) -> None:
+    def __init__(self, core: ConsumerCore, held: Sequence[HeldMessage], loop: ConsumerLoop) -> None:
         self._core = core
         self._held = held
         self._loop = loop
@@ -72,7 +71,7 @@ class Batch(Sequence["Delivery[T]"], Generic[T]):
 class ArrowBatch:
     """Messages of one topic as columns, with one answer for all of them. Arrow libraries accept it as a table."""
 
-    def __init__(self, held: LeasedColumns, loop: ConsumerLoop) -> None:
+    def __init__(self, held: HeldColumns, loop: ConsumerLoop) -> None:
         self._held = held
         self._loop = loop
         self._table: pa.Table | None = None

@@ -69,21 +69,28 @@ def read_page(source: FetchSource[T], partition: int, position: Position, wait_s
     """Return a page from an offset, or from the log start if retention has passed the offset."""
     from lakelog.client.reading.decoding import result_of
 
+    fetched = fetch_page(source.state, partition, position, _PAGE, wait_seconds)
+    return result_of(fetched, source.state.name, source.codec)
+
+
+def fetch_page(
+    state: TopicState, partition: int, position: Position, limit: int, wait_seconds: float
+) -> FetchedBatches:
+    """Fetch from an offset, or from the log start if retention has passed the offset."""
     try:
-        fetched = fetch_batches(source.state, partition, position, _PAGE, wait_seconds)
+        return fetch_batches(state, partition, position, limit, wait_seconds)
     except OffsetOutOfRange as error:
         log_start = error.subject.get("log_start")
         if not isinstance(position, AtOffset) or not isinstance(log_start, int) or position.offset >= log_start:
             raise
         processes.log.warning(
             "topic %s partition %d: messages %d to %d were retired before they were read",
-            source.state.name,
+            state.name,
             partition,
             position.offset,
             log_start - 1,
         )
-        fetched = fetch_batches(source.state, partition, Earliest(), _PAGE, wait_seconds)
-    return result_of(fetched, source.state.name, source.codec)
+        return fetch_batches(state, partition, Earliest(), limit, wait_seconds)
 
 
 def read_to_end(source: FetchSource[T], start: Start) -> Iterator[ReceivedMessage[T]]:

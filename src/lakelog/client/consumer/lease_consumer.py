@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from lakelog.batches import FETCH
 from lakelog.client import processes
+from lakelog.client._async.calls import AsyncCalls
+from lakelog.client.consumer.core import Place
 from lakelog.client.consumer.lease_buffer import BufferedLease
 from lakelog.client.consumer.lease_feed import Demand, LeaseFeed
 from lakelog.client.consumer.options import ConsumerOptions
 from lakelog.client.consumer.pulled_message import PulledMessage
+from lakelog.client.consumer.waiting import Waiters
 from lakelog.client.reading.decoding import leased_batches
+from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.leased_message import WorkerLease, clipped
 from lakelog.client.worker.options import GroupSource
 from lakelog.client.worker.pool import WorkerSettings
-from lakelog.errors import LakelogError
+from lakelog.errors import Closed, LakelogError
 from lakelog.model.lease import Answered, Verb
+from lakelog.model.seek import SeekRequest
+from lakelog.wire.operations import groups as operations
 
 log = processes.log
 T = TypeVar("T")
@@ -32,23 +39,23 @@ Held = PulledMessage | BufferedLease
 class LeaseConsumer:
     """Pulls the messages of a lease group, in one event loop."""
 
-    def __init__(self, options: ConsumerOptions, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
-        assert options.group is not None
+    def __init__(self, options: ConsumerOptions, group: str, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
         self._acks_on_next = options.commit_mode == "immediate"
         self._settings = settings
         self._transport = settings.transport()
         self._keeper = settings.keeper(self._transport)
+        self._stopped = False
         self._demand = Demand()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiters = Waiters()
+        self._calls = AsyncCalls(self._transport, policy)
+        self._group = group
         self._taken: dict[object, tuple[float, list[Held]]] = {}
         """The messages that each caller took last, and when."""
         self._feed_of: dict[str, LeaseFeed] = {}
         for topic in options.topics:
-            source = GroupSource(
-                topic=topic.name, group=options.group, codec=topic.codec, options=options.member_options()
-            )
+            source = GroupSource(topic=topic.name, group=group, codec=topic.codec, options=options.member_options())
             self._feed_of[topic.name] = LeaseFeed(
-                source, self._transport, self._keeper, policy, self._demand, self._wake
+                source, self._transport, self._keeper, policy, self._demand, self._waiters.wake
             )
         self._order = list(self._feed_of.values())
         """The feeds, in the order in which the next caller looks at them."""
@@ -69,7 +76,8 @@ class LeaseConsumer:
             await asyncio.gather(*(feed.stop(seconds) for feed in self._order))
         finally:
             self._keeper.close()
-            self._wake()
+            self._stopped = True
+            self._waiters.wake()
             if self._settings.owns_transport:
                 await self._transport.close()
 
@@ -98,13 +106,15 @@ class LeaseConsumer:
         with self._wanting(count):
             self._ended(caller)
             while True:
+                if self._stopped:
+                    raise Closed("This consumer is closed.")
                 is_late = deadline is not None and time.monotonic() >= deadline
                 if is_late or self._has_enough(count, least):
                     found = self._take(take, count)
                     if found or is_late:
                         self._taken[caller] = (time.monotonic(), list(found))  # type: ignore[arg-type]
                         return found
-                await self._wait(deadline)
+                await self._waiters.wait(deadline)
 
     def _has_enough(self, count: int, least: int) -> bool:
         ready = sum(feed.ready for feed in self._order)
@@ -136,22 +146,6 @@ class LeaseConsumer:
         finally:
             self._demand.count -= count
 
-    async def _wait(self, deadline: float | None) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                await future
-        except TimeoutError:
-            pass
-        finally:
-            self._waiting.discard(future)
-
-    def _wake(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
-
     def _ended(self, caller: object) -> None:
         """Record that a caller is done with its last messages. With `immediate`, ack them."""
         # A task that has ended asks for nothing more: `create_task(consumer.next())` is such a task.
@@ -164,6 +158,29 @@ class LeaseConsumer:
             if self._acks_on_next:
                 for result in self._ack_open(held):
                     result.add_done_callback(_log_refusal)
+
+    # Positions --------------------------------------------------------------------------------------------------------
+
+    async def commit(self, message: ReceivedMessage[Any] | None) -> None:
+        """Ack a message; without one, all messages that the program holds."""
+        held = [each for feed in self._order for each in feed.held() if message is None or each.message is message]
+        await self.ack(held)
+
+    async def seek(self, to: datetime, places: Collection[Place]) -> None:
+        """Move the group to messages of that time or later."""
+        every: list[tuple[str, int | None]] = [(name, None) for name in self._feed_of]
+        for topic, partition in [*places] or every:
+            await self._move(SeekRequest(group=self._group, topic=topic, partition=partition, timestamp=to))
+
+    async def rewind(self, offset: int, places: Collection[Place]) -> None:
+        """Move the group to an offset of these partitions."""
+        for topic, partition in places:
+            await self._move(SeekRequest(group=self._group, topic=topic, partition=partition, offset=offset))
+
+    async def _move(self, request: SeekRequest) -> None:
+        await self._calls.call(operations.SEEK, request)
+        self._feed_of[request.topic].drop_all(request.partition)
+        self._taken.clear()
 
     # Answers ----------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from lakelog.errors import LeaseLost, OutOfOrder
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 
+_LONG_LEASE_MS = 20_000
+
 
 class Demand:
     """How many messages the callers of a consumer wait for."""
@@ -66,6 +68,8 @@ class LeaseFeed:
         self._demand = demand
         self._arrived = arrived
         self._stopping = False
+        self._returns_next = False
+        """True if the leases of the running call are given back."""
         self._taker = LeaseTaker(source, transport, keeper, policy, isolates=False, changed=self.look)
         self._prefetch = Prefetch(source.options)
         self._deadlines = Deadlines(source.options.timeout_seconds, keeper, lambda leased, running: None)
@@ -101,7 +105,8 @@ class LeaseFeed:
     async def start(self) -> None:
         """Join the group, and start to request messages. Raise an error if the server refuses."""
         taker, name = self._taker, self.source.name
-        await taker.start()
+        # The keeper has a third of the lease to become ready. It takes half a second, but more on a busy machine.
+        await taker.start(waits_for_keeper=self.source.options.lease_ms < _LONG_LEASE_MS)
         self._tasks = [
             asyncio.create_task(taker.take_all(self._poller, self._take), name=f"lakelog-pull-{name}"),
             asyncio.create_task(taker.keep_alive(), name=f"lakelog-heartbeat-{name}"),
@@ -171,14 +176,26 @@ class LeaseFeed:
         result.add_done_callback(partial(self._lease_answered, held))
         return result
 
-    def drop_all(self) -> None:
-        """Drop all messages, because the group was moved: their leases are no longer valid."""
+    def held(self) -> list[PulledMessage]:
+        """Return the messages that the program holds."""
+        return self._buffer.held.all()
+
+    def drop_all(self, partition: int | None) -> None:
+        """Drop the messages of a partition, or of all, because the group was moved: their leases have ended."""
         for lease in list(self._taker.leases):
-            self._lose(lease)
+            if partition is None or lease.partition == partition:
+                self._lose(lease)
+        # A call that runs now may return leases from before the move.
+        self._returns_next = self._taker.is_asking
 
     # Messages that arrive ---------------------------------------------------------------------------------------------
 
     def _take(self, found: Consumed) -> int:
+        if self._returns_next:
+            self._returns_next = False
+            self._taker.give_back(found)
+            asyncio.get_running_loop().call_soon(self._arrived)
+            return 0
         payloads = iter(found.payloads)
         self._buffer.held.order = self._taker.order
         count = 0

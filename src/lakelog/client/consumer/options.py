@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from lakelog.client.consumer.host_identity import resumable_group
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
 from lakelog.errors import InvalidRequest
-from lakelog.model.arguments import check_seconds
+from lakelog.model.arguments import check_seconds, check_text
 from lakelog.model.group import Assignor, GroupKind, Order
 from lakelog.model.limits import MAX_JOINED_TOPICS
 from lakelog.model.names import check_name
@@ -36,6 +37,7 @@ class ConsumerOptions:
     topics: tuple[ConsumerTopic, ...]
     group: str | None = None
     mode: Mode | None = None
+    host_id: str | None = None
     kind: GroupKind | str | None = None
     commit: Commit | None = None
     commit_interval: timedelta | float = 5.0
@@ -65,6 +67,8 @@ class ConsumerOptions:
             raise InvalidRequest(f"`commit` must be one of {_named(_COMMITS)}, not {self.commit!r}.")
         if self.filter is not None and not isinstance(self.filter, str):
             raise InvalidRequest("`filter` must be a text, such as 'value.total > 100'.")
+        if self.host_id is not None:
+            check_text("host_id", self.host_id)
         check_seconds("commit_interval", self.commit_interval)
         self._check_group()
         self.member_options()
@@ -90,6 +94,13 @@ class ConsumerOptions:
         if self.group is None and self.mode != "resumable":
             return None
         return str(self.kind or ("cursor" if self.mode == "resumable" else "lease"))
+
+    @property
+    def group_name(self) -> str | None:
+        """The name of the group: the given one, that of this host, or none."""
+        if self.mode == "resumable" and self.group is None:
+            return resumable_group(self.host_id)
+        return self.group
 
     @property
     def commit_mode(self) -> Commit:

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -131,6 +132,9 @@ class ProcessLeaseKeeper:
     def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            if not _has_spoken(process):
+                # It still loads, and would notice the end of its pipe late.
+                process.kill()
             _close(process)
             try:
                 process.wait(2)
@@ -246,6 +250,14 @@ class ThreadLeaseKeeper:
 def _inbox(process: subprocess.Popen[bytes]) -> int:
     assert process.stdin is not None
     return process.stdin.fileno()
+
+
+def _has_spoken(process: subprocess.Popen[bytes]) -> bool:
+    if process.stdout is None:
+        return False
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

@@ -83,11 +83,12 @@ class LeaseTaker:
 
     # Membership -------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, *, waits_for_keeper: bool = True) -> None:
         """Join the group, and wait until leases can be kept. Raise an error if the server refuses the join."""
         await self.member.join()
         self._tell_start()
-        await self._keeper.ready()
+        if waits_for_keeper:
+            await self._keeper.ready()
 
     async def keep_alive(self) -> None:
         """Send heartbeats until `leave`."""
@@ -209,6 +210,15 @@ class LeaseTaker:
             found = await self._transport.consume(request, self._policy.try_seconds, repeat=True)
         except LakelogError:
             return
+        self.give_back(found)
+
+    @property
+    def is_asking(self) -> bool:
+        """True while a call for messages runs."""
+        return self._asking is not None
+
+    def give_back(self, found: Consumed) -> None:
+        """Release leases that were granted too late to be used."""
         for head in found.leases:
             offsets = tuple(sorted(head.offsets()))
             self.sender.submit(
