@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,12 +32,15 @@ TOPIC, GROUP = "wide", "billing"
 
 
 @pytest.mark.timeout(300)
-def test_one_topic_with_many_partitions(cluster: Cluster, size: Size) -> None:
-    """Every message is delivered once and acked, and each call takes seconds at most."""
+@pytest.mark.parametrize("servers", [1, 2])
+def test_one_topic_with_many_partitions(cluster: Cluster, size: Size, servers: int) -> None:
+    """Every message is delivered once and acked, and each call takes seconds at most. Servers share the topic."""
     partitions = size.pick(ci=1_000, full=10_000)
-    with Fleet(cluster, servers=1) as fleet:
+    with Fleet(cluster, servers=servers) as fleet:
         times = asyncio.run(run(fleet, partitions))
-    print(f"{partitions} partitions")
+        leased = [leased_by(port) for port in fleet.ports]
+    assert sum(leased) >= partitions and min(leased) > partitions / 20, "each server delivers a part"
+    print(f"{partitions} partitions, {servers} servers")
     assert times["create"] < 10
     assert times["consume"] < 60
 
@@ -96,6 +101,13 @@ def client_of(ports: Sequence[int], number: int) -> AsyncLakelog:
     turned = [*ports[number % len(ports) :], *ports[: number % len(ports)]]
     url = ",".join(f"http://127.0.0.1:{port}" for port in turned)
     return AsyncLakelog(AsyncHttpTransport(servers_of(url), None), policy_of(30))
+
+
+def leased_by(port: int) -> int:
+    """Return how many messages the server has leased."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        found = re.search(r"^lakelog_leased_messages_total ([\d.e+]+)$", response.read().decode(), re.MULTILINE)
+    return int(float(found[1])) if found else 0
 
 
 def server_cpu(fleet: Fleet) -> float:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lakelog.engine import Engine
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import MAX_OWNER_BYTES
-from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.lease import Answered, AnswersRequest, LeaseAnswer, Verb
 from lakelog.model.times import to_time
 from lakelog.server.bodies import check_identity, json_body, json_response
 from lakelog.server.calls import Call, Handler, Response
@@ -20,6 +20,7 @@ from lakelog.server.group_routing import GroupRouting
 from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.problems import raise_if_alike
+from lakelog.server.shards import partitions_of
 from lakelog.server.streams import Streams, Subscriber
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.operations.consuming import ANSWERS
@@ -56,7 +57,7 @@ class Answering:
         """Handle a call with many answers."""
         body = await json_body(call)
         request = ANSWERS.with_path(call.parameters, decode_json(_ANSWERS, body))
-        if (forwarded := await self._elsewhere(call, body, request.group, request.topic)) is not None:
+        if (forwarded := await self._elsewhere(call, body, request)) is not None:
             return forwarded
         for each in request.answers:
             each.check_offsets()
@@ -69,7 +70,7 @@ class Answering:
         """Handle a call with one answer."""
         body = await json_body(call)
         shape: Shape = decode_json(decoder, body)
-        if (forwarded := await self._elsewhere(call, body, shape.group, shape.topic)) is not None:
+        if (forwarded := await self._elsewhere(call, body, shape)) is not None:
             return forwarded
         said = _said(shape, verb, await self._partition(call, shape))
         caller = Subscriber(call.scope.environment_id, shape.topic, shape.group, shape.owner)
@@ -97,9 +98,13 @@ class Answering:
             self._metrics.answers[each.verb.value, outcome] += 1
         self._streams.answered(caller, said, results)
 
-    async def _elsewhere(self, call: Call, body: bytes, group: str, topic: str) -> Response | None:
-        """Return the response of the home server, if that is another server and it responded."""
-        if self._routing is None or (home := self._routing.elsewhere(call, group, topic)) is None:
+    async def _elsewhere(self, call: Call, body: bytes, said: Shape | AnswersRequest) -> Response | None:
+        """Return the response of the owner's home, if that is another server and it responded."""
+        if self._routing is None:
+            return None
+        partitions = await partitions_of(self._engine, self._routing, call, said.topic)
+        home = self._routing.elsewhere(call, said.group, said.topic, owner=said.owner, partitions=partitions)
+        if home is None:
             return None
         return await self._routing.forward(call, body, home)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -29,12 +31,15 @@ from lakelog.server.messages import decode_json
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
 from lakelog.server.problems import raise_if_alike
+from lakelog.server.shards import partitions_of
 from lakelog.server.streams import Subscriber
 from lakelog.server.waiting import unless_ended
 from lakelog.wire.leases import MEDIA_TYPE
 
 _CONSUME = msgspec.json.Decoder(ConsumeRequest)
 _log = logging.getLogger(__name__)
+
+Consume = Callable[[ConsumeRequest], Coroutine[object, object, ConsumeResult]]
 
 
 class Consuming:
@@ -57,7 +62,12 @@ class Consuming:
         for each in request.answers:
             each.check_offsets()
         repeat = _is_repeat(call)
-        if self._routing is not None and (home := self._routing.elsewhere(call, request.group, request.topic)):
+        partitions = await partitions_of(self._engine, self._routing, call, request.topic)
+        if self._routing is not None and (
+            home := self._routing.elsewhere(
+                call, request.group, request.topic, owner=request.owner, partitions=partitions
+            )
+        ):
             seconds = _wait_seconds(request)
             call.waited = seconds > 0
             there = self._routing.forward(call, body, home, seconds=seconds)
@@ -68,25 +78,28 @@ class Consuming:
                 return _answer(nothing(media_type), media_type)
             # The home server may have leased messages before it became unreachable.
             repeat = True
-        consumed = await self._consumed(call, request, repeat)
+        shard = None
+        if self._routing is not None:
+            shard = self._routing.shard(call, request.group, request.topic, partitions)
+        consume = partial(self._engine.leases.consume, call.scope, repeat=repeat, shard=shard)
+        consumed = await self._consumed(call, request, consume)
         if consumed is None:
             return _answer(nothing(media_type), media_type)
         return await self._told(call, request, consumed, media_type)
 
-    async def _consumed(self, call: Call, request: ConsumeRequest, repeat: bool) -> ConsumeResult | None:
+    async def _consumed(self, call: Call, request: ConsumeRequest, consume: Consume) -> ConsumeResult | None:
         """Return the leases; None if the server drains before there are any."""
-        leases = self._engine.leases
         if not _wait_seconds(request):
-            return await leases.consume(call.scope, request, repeat=repeat)
+            return await consume(request)
         if self._drain.begun:
-            return await leases.consume(call.scope, replace(request, wait_ms=0), repeat=repeat)
+            return await consume(replace(request, wait_ms=0))
 
         async def late(consumed: ConsumeResult) -> None:
             # A caller that lost its connection may repeat the call with the same request id, and gets the same leases.
             if request.request_id is None:
                 await give_back(self._engine, call.scope, request, consumed)
 
-        consumed = await unless_ended(call, self._drain, leases.consume(call.scope, request, repeat=repeat), late)
+        consumed = await unless_ended(call, self._drain, consume(request), late)
         call.waited = consumed is None or consumed.has_waited
         return consumed
 

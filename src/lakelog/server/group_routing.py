@@ -4,6 +4,9 @@ Two servers that decide for one partition conflict with each other. Each (group,
 live servers, and a server that gets a call for it forwards the call, with a signed grant instead of the token. This
 only affects speed: a server that cannot reach the home serves the call itself, and the commit detects what the home has
 already done.
+
+A topic with many partitions is divided into shards, at most one for each server, and each shard has a home. All calls
+of one owner go to the same home, which delivers its shard and the partitions of the members that call it first.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from functools import cache
 from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
+from zlib import crc32
 
 from lakelog.errors import LakelogError, first_line
 from lakelog.model.levels import unsupported
+from lakelog.model.shard import WHOLE, Shard, shard_count
 from lakelog.reporting import log_event
 from lakelog.server.auth import Grant
 from lakelog.server.calls import Call, Header, Response
@@ -79,7 +84,7 @@ class GroupRouting:
         self._me = ServerInfo(server_id=machine_id() + secrets.token_hex(12), address=address)
         self._servers: Sequence[ServerInfo] = (self._me,)
         self._known_until = 0.0
-        self._routing: dict[tuple[int, str, str], ServerInfo] = {}
+        self._routing: dict[tuple[int, str, str], Sequence[ServerInfo]] = {}
         self._shunned: dict[str, float] = {}
         self._idle: dict[str, list[tuple[float, Connection]]] = {}
         self._beating: asyncio.Task[None] | None = None
@@ -98,23 +103,44 @@ class GroupRouting:
                 writer.close()
         self._idle.clear()
 
-    def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo | None:
-        """Return the home of these calls, if it is another reachable server. Calls of members have no topic."""
-        servers = self._servers
-        if len(servers) < 2 or FORWARDED in call.headers or self._drain.begun:
+    def elsewhere(
+        self, call: Call, group: str, topic: str = "", *, owner: str = "", partitions: int = 1
+    ) -> ServerInfo | None:
+        """Return the home of these calls, if it is another reachable server. Calls of members have no topic.
+
+        With an owner and the number of partitions of the topic, it is the home of the owner's shard.
+        """
+        if FORWARDED in call.headers or self._drain.begun or not self.has_others:
             return None
-        now = time.monotonic()
-        if now > self._known_until:
-            return None
-        key = (call.scope.environment_id, group, topic)
-        home = self._routing.get(key)
-        if home is None:
-            if len(self._routing) >= _REMEMBERED:
-                self._routing.clear()
-            home = self._routing[key] = home_of(key, servers)
-        if home.server_id == self._me.server_id or self._shunned.get(home.server_id, 0.0) > now:
+        homes = self._homes(call, group, topic)
+        count = shard_count(partitions, len(homes))
+        home = homes[crc32(owner.encode()) % count if owner else 0]
+        if home.server_id == self._me.server_id or self._shunned.get(home.server_id, 0.0) > time.monotonic():
             return None
         return home
+
+    @property
+    def has_others(self) -> bool:
+        """Return whether other servers are known to be alive."""
+        return len(self._servers) > 1 and time.monotonic() <= self._known_until
+
+    def shard(self, call: Call, group: str, topic: str, partitions: int) -> Shard:
+        """Return the shard of the topic whose home is this server; the whole topic if it is the home of none."""
+        if not self.has_others:
+            return WHOLE
+        homes = self._homes(call, group, topic)
+        count = shard_count(partitions, len(homes))
+        mine = [index for index, home in enumerate(homes[:count]) if home.server_id == self._me.server_id]
+        return Shard(index=mine[0], count=count) if mine else WHOLE
+
+    def _homes(self, call: Call, group: str, topic: str) -> Sequence[ServerInfo]:
+        key = (call.scope.environment_id, group, topic)
+        homes = self._routing.get(key)
+        if homes is None:
+            if len(self._routing) >= _REMEMBERED:
+                self._routing.clear()
+            homes = self._routing[key] = homes_of(key, self._servers)
+        return homes
 
     async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Response | None:
         """Return the home's response; None if it did not respond, and this server must serve the call."""
@@ -257,10 +283,12 @@ class GroupRouting:
             connection[1].close()
 
 
-def home_of(key: tuple[int, str, str], servers: Sequence[ServerInfo]) -> ServerInfo:
-    """Return the home by rendezvous hashing: when a server joins or leaves, only its own groups move."""
+def homes_of(key: tuple[int, str, str], servers: Sequence[ServerInfo]) -> Sequence[ServerInfo]:
+    """Return the homes of the shards by rendezvous hashing: if a server joins or leaves, few groups and shards move."""
     text = "{}\0{}\0{}\0".format(*key)
-    return max(servers, key=lambda each: blake2b((text + each.server_id).encode(), digest_size=8).digest())
+    return sorted(
+        servers, key=lambda each: blake2b((text + each.server_id).encode(), digest_size=8).digest(), reverse=True
+    )
 
 
 @cache

@@ -11,6 +11,7 @@ import pytest
 from lakelog.engine.budget import Budget
 from lakelog.engine.leasing.consuming import ConsumeResult
 from lakelog.model.lease import ConsumeRequest
+from lakelog.model.shard import WHOLE, Shard
 from lakelog.model.topic import Scope
 from lakelog.server.answering import Answering
 from lakelog.server.calls import Call
@@ -29,9 +30,11 @@ def watched(made: World, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked: list[bool] = []
     consume = made.engine.leases.consume
 
-    async def consume_watched(scope: Scope, request: ConsumeRequest, *, repeat: bool = False) -> ConsumeResult:
+    async def consume_watched(
+        scope: Scope, request: ConsumeRequest, *, repeat: bool = False, shard: Shard | None = None
+    ) -> ConsumeResult:
         asked.append(repeat)
-        return await consume(scope, request, repeat=repeat)
+        return await consume(scope, request, repeat=repeat, shard=shard)
 
     monkeypatch.setattr(made.engine.leases, "consume", consume_watched)
     return asked
@@ -53,8 +56,13 @@ async def test_a_call_says_that_it_is_a_repeat(monkeypatch: pytest.MonkeyPatch) 
 class SilentHome:
     """A home that may have served the call, and did not answer."""
 
-    def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo:
+    has_others = True
+
+    def elsewhere(self, call: Call, group: str, topic: str, *, owner: str, partitions: int) -> ServerInfo:
         return ServerInfo(server_id="other", address="127.0.0.1:1")
+
+    def shard(self, call: Call, group: str, topic: str, partitions: int) -> Shard:
+        return WHOLE
 
     async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> None:
         return None

@@ -14,12 +14,13 @@ import pytest
 from lakelog.engine.budget import Budget
 from lakelog.errors import Unavailable
 from lakelog.model.levels import SUPPORTED
+from lakelog.model.shard import WHOLE, Shard
 from lakelog.model.token import Right
 from lakelog.model.topic import Scope
 from lakelog.server import Drain, group_routing
 from lakelog.server.auth import Grant
 from lakelog.server.calls import Call
-from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, advertised_host, home_of, machine_id
+from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, advertised_host, homes_of, machine_id
 from lakelog.server.metrics import Metrics
 from lakelog.server.server_grants import GRANT
 from lakelog.storage.groups import ServerInfo
@@ -36,10 +37,10 @@ def _servers(count: int) -> list[ServerInfo]:
 def test_homes_are_spread_and_move_little() -> None:
     keys = [(1, f"g{n}", "orders") for n in range(2000)]
     four, five = _servers(4), _servers(5)
-    before = {key: home_of(key, four).server_id for key in keys}
+    before = {key: homes_of(key, four)[0].server_id for key in keys}
     assert all(400 < count < 600 for count in Counter(before.values()).values())
-    assert before == {key: home_of(key, four[::-1]).server_id for key in keys}
-    after = {key: home_of(key, five).server_id for key in keys}
+    assert before == {key: homes_of(key, four[::-1])[0].server_id for key in keys}
+    after = {key: homes_of(key, five)[0].server_id for key in keys}
     assert {after[key] for key in keys if after[key] != before[key]} == {"s4"}
 
 
@@ -221,6 +222,48 @@ async def test_a_server_that_drains_is_gone_for_the_others() -> None:
     assert [each.address for each in one._servers] == ["127.0.0.1:1"]
     await one.stop()
     await two.stop()
+
+
+async def test_each_shard_of_a_large_topic_has_a_home_and_each_owner_one_of_them() -> None:
+    catalog = MemoryCatalog()
+    servers = [GroupRouting(catalog.groups, f"127.0.0.1:{n}", Drain(), Metrics()) for n in range(3)]
+    for each in (*servers, *servers):
+        await each._beat()
+    owners = [f"w{number}" for number in range(200)]
+
+    def homes(partitions: int) -> dict[str, set[str]]:
+        """The homes of each owner, according to all servers. A server that names no other names itself."""
+        found: dict[str, set[str]] = {owner: set() for owner in owners}
+        for each in servers:
+            for owner in owners:
+                home = each.elsewhere(_call(), "billing", "orders", owner=owner, partitions=partitions)
+                found[owner].add((home or each._me).server_id)
+        return found
+
+    def shards(partitions: int) -> list[Shard]:
+        return sorted(
+            (each.shard(_call(), "billing", "orders", partitions) for each in servers),
+            key=lambda shard: (shard.count, shard.index),
+        )
+
+    assert all(len(found) == 1 for found in homes(10_000).values())
+    spread = Counter(home for found in homes(10_000).values() for home in found)
+    assert len(spread) == 3 and min(spread.values()) > 40
+    assert shards(10_000) == [Shard(index=n, count=3) for n in range(3)]
+    assert len(set().union(*homes(512).values())) == 2
+    assert shards(512) == [WHOLE, Shard(index=0, count=2), Shard(index=1, count=2)]
+    assert len(set().union(*homes(256).values())) == 1 and shards(256) == [WHOLE] * 3
+    servers[0]._servers = servers[0]._servers[:1]
+    assert servers[0].shard(_call(), "billing", "orders", 10_000) == WHOLE
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("partitions", [7, 256, 1000])
+def test_each_partition_is_in_one_shard(partitions: int, count: int) -> None:
+    shards = [Shard(index=index, count=count) for index in range(count)]
+    held = [[n for n in range(partitions) if shard.holds(n, partitions)] for shard in shards]
+    assert [n for each in held for n in each] == list(range(partitions)), "in ranges"
+    assert max(map(len, held)) - min(map(len, held)) <= 1
 
 
 async def test_old_knowledge_of_servers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,7 +218,9 @@ async def test_a_skip_is_made_and_audited_by_the_home_of_the_group(caplog: pytes
         class Away(GroupRouting):
             def __init__(self) -> None: ...
 
-            def elsewhere(self, call: Call, group: str, topic: str = "") -> ServerInfo | None:
+            def elsewhere(
+                self, call: Call, group: str, topic: str = "", *, owner: str = "", partitions: int = 1
+            ) -> ServerInfo | None:
                 return ServerInfo(server_id="home", address=f"{group} {topic}")
 
             async def forward(self, call: Call, body: bytes, home_: ServerInfo, *, seconds: float = 0.0) -> Response:

@@ -46,6 +46,8 @@ class CachedPartition:
     """The cell that the partition was read from; None if it was never read."""
     log_start: int = 0
     high_watermark: int = 0
+    seen_end: int = 0
+    """The highest end of the log that was noticed. Messages up to it may not be read yet."""
     looked_at: float = 0.0
     growths: int = 1
     """The number of notifications that the start or end of the log changed, plus one."""
@@ -214,8 +216,14 @@ class BatchCache:
     def saw_ends(self, pid: int, log_start: int, next_offset: int) -> None:
         """Mark the bounds of the partition's log as outdated if it is now known to be longer or to start later."""
         row = self.row(pid)
+        row.seen_end = max(row.seen_end, next_offset)
         if next_offset > row.high_watermark or log_start > row.log_start:
             row.growths += 1
+
+    def has_more(self, pid: int, frontier: int) -> bool:
+        """Return whether the log is known to reach beyond the frontier."""
+        row = self._rows.get(pid)
+        return row is not None and max(row.high_watermark, row.seen_end) > frontier
 
     def candidates(
         self, row: CachedPartition, frontier: int, group: str, wanted: Filter | None, want: int

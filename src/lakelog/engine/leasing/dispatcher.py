@@ -32,6 +32,7 @@ from lakelog.engine.leasing.ready_partitions import ReadyPartitions
 from lakelog.errors import LakelogError, OutcomeUnknown
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.message import partition_of_id
+from lakelog.model.shard import Shard
 from lakelog.model.topic import Topic
 
 SEARCH_TOGETHER_ABOVE = 64
@@ -79,6 +80,10 @@ class Dispatcher:
     def has_waiting(self) -> bool:
         """Return whether a consumer waits."""
         return bool(self._waiting)
+
+    def divide(self, shard: Shard) -> None:
+        """Deliver the partitions of this shard first, and leave others to other servers for a while."""
+        self._ready.divide(shard)
 
     @property
     def is_idle(self) -> bool:

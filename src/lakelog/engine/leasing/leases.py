@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakelog.coordinator.leasing.operations import AcquireMessages, Granted, ReturnKind, ReturnMessages
 from lakelog.engine.changes import topic_number
@@ -34,9 +34,18 @@ from lakelog.model import limits
 from lakelog.model.group import MAX_OWNER_BYTES, Group, GroupKind, GroupTopic, Order
 from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import Membership
+from lakelog.model.shard import Shard
 from lakelog.model.topic import Scope, Topic
 
 MAX_DISPATCHERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How a consume is served; see `Leases.consume`."""
+
+    repeat: bool
+    shard: Shard | None
 
 
 class Leases:
@@ -52,7 +61,9 @@ class Leases:
             context, self._dispatchers, WatchedCaches(topics=topics, directory=directory, members=members)
         )
 
-    async def consume(self, scope: Scope, request: ConsumeRequest, *, repeat: bool = False) -> ConsumeResult:
+    async def consume(
+        self, scope: Scope, request: ConsumeRequest, *, repeat: bool = False, shard: Shard | None = None
+    ) -> ConsumeResult:
         """Wait for messages and lease them to the owner. Answers in the call are decided first, in the same commit.
 
         Args:
@@ -60,17 +71,19 @@ class Leases:
             request: The call.
             repeat: Whether the call was sent before with the same request id, and its reply was lost. The journals are
                 then read first, because another server may have granted its leases.
+            shard: The part of the topic that this server delivers to the group first. Default: as in the last call.
         """
         _check(request)
+        how = _How(repeat, shard)
         if not request.answers:
-            return await self._take(scope, request, repeat, lambda: None)
+            return await self._take(scope, request, how, lambda: None)
         try:
             pending = await self._pending_answers(scope, request.topic, request.group, request.owner, request.answers)
         except LakelogError as refusal:
-            consumed = await self._take(scope, request, repeat, lambda: None)
+            consumed = await self._take(scope, request, how, lambda: None)
             return replace(consumed, answered=[refusal] * len(request.answers))
         try:
-            consumed = await self._take(scope, request, repeat, pending.submit)
+            consumed = await self._take(scope, request, how, pending.submit)
         except OutcomeUnknown:
             # Messages may have been leased: the caller repeats the call to learn about them.
             await pending.outcomes()
@@ -80,9 +93,7 @@ class Leases:
             consumed = ConsumeResult(topic=pending.topic, group=pending.group, leases=[], refusal=refusal)
         return replace(consumed, answered=await pending.outcomes())
 
-    async def _take(
-        self, scope: Scope, request: ConsumeRequest, repeat: bool, begin: Callable[[], None]
-    ) -> ConsumeResult:
+    async def _take(self, scope: Scope, request: ConsumeRequest, how: _How, begin: Callable[[], None]) -> ConsumeResult:
         """Lease messages.
 
         Repeat this if the topic was recreated. `begin` runs in the loop iteration that starts the search.
@@ -93,7 +104,7 @@ class Leases:
             topic = await self._topics.find(scope, request.topic)
             try:
                 seconds = max(0.0, deadline - time.monotonic())
-                consumed = await self._consume(topic, request, repeat, seconds, begin)
+                consumed = await self._consume(topic, request, how, seconds, begin)
                 if consumed is not None:
                     return consumed
                 # Retention had deleted everything that was leased; its new log start is known now.
@@ -103,12 +114,14 @@ class Leases:
                     await self._topics.ensure_heads(topic)
 
     async def _consume(
-        self, topic: Topic, request: ConsumeRequest, repeat: bool, seconds: float, begin: Callable[[], None]
+        self, topic: Topic, request: ConsumeRequest, how: _How, seconds: float, begin: Callable[[], None]
     ) -> ConsumeResult | None:
         """Lease messages once. Return None if retention had deleted all leased messages."""
         group = await self._directory.resolve(topic.scope, request.group, request, kind=GroupKind.LEASE, create=True)
         group_topic = await self._directory.group_topic(group, topic, request)
         dispatcher = self._dispatcher(group, group_topic, topic)
+        if how.shard is not None:
+            dispatcher.divide(how.shard)
         member = await self._member(group, request)
         own: frozenset[int] = frozenset(member.assigned.get(topic.name, ())) if member else frozenset()
         consumer = WaitingConsumer(
@@ -123,7 +136,7 @@ class Leases:
             asyncio.get_running_loop().create_future(),
             own=own,
             strict=member is not None and group.settings.order is Order.PARTITION,
-            is_repeat=repeat and request.request_id is not None,
+            is_repeat=how.repeat and request.request_id is not None,
             answered=frozenset(each.partition for each in request.answers if each.partition < topic.partitions),
         )
         watched = self._watch(group, dispatcher, consumer, member)

@@ -28,8 +28,7 @@ class Matcher:
         # A member helps out elsewhere only while there is nothing in its own partitions.
         free = [consumer for consumer in waiting if not self._match_own(consumer) and not consumer.strict]
         for number, consumer in enumerate(free):
-            # Each consumer begins at another partition, so that all partitions work at once.
-            for partition in self._ready.turned(number % len(self._ready)):
+            for partition in self._ready.for_helper(consumer, number):
                 if not self._assign(consumer, partition):
                     break
         return self._chosen

@@ -54,15 +54,23 @@ class PartitionQueue:
     def remove(self, partition: int) -> None:
         self._ready.remove(partition)
 
-    def owns_any(self, owner: str) -> bool:
-        """Return whether a partition is assigned to the owner's member."""
-        return owner in self._assigned
+    @property
+    def has_members(self) -> bool:
+        """Return whether partitions are assigned to members that call this process."""
+        return bool(self._assigned)
 
-    def assign(self, owner: str, partitions: frozenset[int]) -> None:
-        """Record which partitions are assigned to the owner's member. They are no longer assigned to other members."""
+    def is_assigned(self, partition: int) -> bool:
+        """Return whether the partition is assigned to a member that calls this process."""
+        return partition in self._owners
+
+    def assign(self, owner: str, partitions: frozenset[int]) -> bool:
+        """Record which partitions are assigned to the owner's member, and no longer to others.
+
+        Return whether the assignment changed.
+        """
         before = self._assigned.get(owner, frozenset())
         if before is partitions or before == partitions:
-            return
+            return False
         for partition in before - partitions:
             self._give(partition, None)
         taken: dict[str, list[int]] = {}
@@ -73,6 +81,7 @@ class PartitionQueue:
         for other, its in taken.items():
             self._keep(other, self._assigned[other].difference(its))
         self._keep(owner, partitions)
+        return True
 
     def _keep(self, owner: str, partitions: frozenset[int]) -> None:
         if partitions:

@@ -43,6 +43,13 @@ class PartitionView:
         state = self.journal.state
         return state is not None and bool(state.skipped_count or self.backlog())
 
+    def may_have_messages(self) -> bool:
+        """Return whether the group may get messages here now, as far as this process has read."""
+        state, due = self.journal.state, self.due_in_ms()
+        if state is None or state.has_ready() or (due is not None and due <= 0):
+            return True
+        return self.batch_cache.has_more(self.journal.pid, state.frontier)
+
     def due_in_ms(self) -> int | None:
         return self.journal.due_in_ms(self.clock)
 

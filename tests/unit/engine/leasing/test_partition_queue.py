@@ -62,6 +62,8 @@ def test_a_partition_that_moves_leaves_its_first_member() -> None:
     queue.assign("bob", frozenset({2, 3}))
     assert (list(queue.of("ann")), list(queue.of("bob"))) == ([1], [2, 3])
     queue.assign("bob", frozenset({1, 2, 3}))
-    assert not queue.owns_any("ann") and list(queue.of("bob")) == [2, 3, 1]
-    queue.assign("bob", frozenset())
-    assert not queue.owns_any("bob") and sorted(queue) == [1, 2, 3] and list(queue.of("bob")) == []
+    assert list(queue.of("ann")) == [] and list(queue.of("bob")) == [2, 3, 1]
+    assert queue.has_members and queue.is_assigned(1) and not queue.is_assigned(4)
+    assert queue.assign("bob", frozenset()) and not queue.assign("bob", frozenset())
+    assert not queue.has_members and not queue.is_assigned(1)
+    assert sorted(queue) == [1, 2, 3] and list(queue.of("bob")) == []
