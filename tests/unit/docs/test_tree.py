@@ -65,3 +65,8 @@ def test_texts_use_our_words() -> None:
     avoided = re.compile(r"visibility timeout|poison|requeue", re.IGNORECASE)
     found = [str(path.relative_to(ROOT)) for path in texts() if avoided.search(path.read_text())]
     assert found == ["docs/glossary.md"], "these are named only where they are ruled out"
+
+
+def test_each_migration_has_its_own_number() -> None:
+    names = [path.name for path in (ROOT / "src/lakelog/storage/postgres/migrations").glob("*.sql")]
+    assert sorted(int(name[:4]) for name in names) == list(range(1, len(names) + 1)), sorted(names)
