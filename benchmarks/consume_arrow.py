@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from benchmarks import lease_consumers, postgres_jobs
-from benchmarks.batch_consuming import BATCH, consume
+from benchmarks import postgres_jobs
+from benchmarks.batch_consuming import BATCH, columns, consume
 from benchmarks.environment import Environment
 from benchmarks.filled_topics import filled_topic
 from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg
@@ -21,9 +21,9 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
         filled_topic(served, plan.corpus, plan.messages) as topic,
         environment.peer_database() as url,
     ):
-        consume(served.url, topic.name, lease_consumers.columns, plan.messages)
+        consume(served.url, topic.name, columns, plan.messages)
         yield {
-            OURS: lambda: consume(served.url, topic.name, lease_consumers.columns, plan.messages),
+            OURS: lambda: consume(served.url, topic.name, columns, plan.messages),
             "jobs": lambda: postgres_jobs.consume(url, plan.corpus, plan.messages, postgres_jobs.columns, BATCH),
         }
 

@@ -10,23 +10,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
-
-from lakelog.batches import decode, with_positions
 from lakelog.client._async.http import AsyncHttpTransport
 from lakelog.client.connecting.servers import servers_of
-from lakelog.client.publishing.codec import Codec
-from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.values import Consumed
 from lakelog.errors import LakelogError
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer, Verb
-from lakelog.model.ranges import from_ranges
 
 SECONDS = 30.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CODEC: Codec[dict[str, int]] = Codec(None)
 _groups = itertools.count(1)
 
 Look = Callable[[Consumed, str], int]
@@ -106,38 +97,6 @@ def _raise_refusal(results: Sequence[Answered | LakelogError]) -> None:
     for result in results:
         if isinstance(result, LakelogError):
             raise result
-
-
-def objects(consumed: Consumed, topic: str) -> int:
-    """Make an object of every message, with its value decoded."""
-    count = total = 0
-    payloads = iter(consumed.payloads)
-    for lease in consumed.leases:
-        pieces = [next(payloads) for _ in lease.pieces]
-        for message in leased_messages(topic, _CODEC, consumed.head.incarnation, lease, pieces):
-            count += 1
-            total += message.value["cents"]
-    assert total > 0
-    return count
-
-
-def columns(consumed: Consumed, topic: str) -> int:
-    """Make Arrow batches in the schema of a fetch, each cut to the leased messages."""
-    parts = []
-    payloads = iter(consumed.payloads)
-    for lease in consumed.leases:
-        for piece in lease.pieces:
-            batch = decode(next(payloads))
-            at = _EPOCH + timedelta(microseconds=piece.appended_us)
-            first, last = piece.offsets[0][0], piece.offsets[-1][1]
-            count = sum(end - start + 1 for start, end in piece.offsets)
-            if piece.whole and count == last - first + 1:
-                batch = batch.slice(first - piece.base, count)
-            elif piece.whole:
-                picked = [offset - piece.base for offset in from_ranges(piece.offsets)]
-                batch = batch.take(pa.array(picked, pa.int64()))
-            parts.append(with_positions(batch, lease.partition, first, at))
-    return int(pa.Table.from_batches(parts).num_rows)
 
 
 def nothing(consumed: Consumed, topic: str) -> int:

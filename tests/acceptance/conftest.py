@@ -13,9 +13,27 @@ from tests.acceptance import engines
 from tests.acceptance.client_kit import TRANSPORTS, ThreadServer
 from tests.acceptance.documents import lake as lake
 from tests.kit.postgres import Cluster
+from tests.kit.size import Size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the sync forms of the consumers' tests over HTTP only, except at full size.
+
+    Over the other transports, the sync consumer runs the same code as the async one, which is tested over each.
+    """
+    if Size(config.getoption("--size")) is Size.FULL:
+        return
+    left_out = [each for each in items if _is_sync_consumer(each)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [each for each in items if not _is_sync_consumer(each)]
+
+
+def _is_sync_consumer(item: pytest.Item) -> bool:
+    return item.path.stem.startswith("test_client_sync_consumer") and "[http]" not in item.name
 
 
 @pytest.fixture

@@ -183,9 +183,9 @@ class AsyncConsumer(Generic[T]):
             return
         self._closed = True
         self._calls.producers.discard(self)
-        core, self._core = self._core, None
-        if core is not None:
-            await self._loop.run(core.stop(seconds))
+        self._core = None
+        if self._opening is not None:
+            await self._loop.run(self._opening.close(seconds))
         self._loop.stop()
 
     async def __aenter__(self) -> AsyncConsumer[T]:
@@ -212,7 +212,10 @@ class AsyncConsumer(Generic[T]):
 
             if self._opening is None:
                 self._opening = Opening(self._options, self.group, self._settings, self._calls.policy)
-            self._core = await self._loop.run(self._opening.opened())
+            core = await self._loop.run(self._opening.opened())
+            if self._closed:
+                raise Closed("This consumer is closed.")
+            self._core = core
             self._calls.producers.add(self)
         return self._core
 

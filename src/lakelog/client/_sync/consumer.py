@@ -184,9 +184,9 @@ class Consumer(Generic[T]):
             return
         self._closed = True
         self._calls.producers.discard(self)
-        core, self._core = self._core, None
-        if core is not None:
-            self._loop.run(core.stop(seconds))
+        self._core = None
+        if self._opening is not None:
+            self._loop.run(self._opening.close(seconds))
         self._loop.stop()
 
     def __enter__(self) -> Consumer[T]:
@@ -211,7 +211,10 @@ class Consumer(Generic[T]):
 
             if self._opening is None:
                 self._opening = Opening(self._options, self.group, self._settings, self._calls.policy)
-            self._core = self._loop.run(self._opening.opened())
+            core = self._loop.run(self._opening.opened())
+            if self._closed:
+                raise Closed("This consumer is closed.")
+            self._core = core
             self._calls.producers.add(self)
         return self._core
 

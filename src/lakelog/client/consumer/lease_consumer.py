@@ -26,7 +26,7 @@ from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.leased_message import WorkerLease, clipped
 from lakelog.client.worker.options import GroupSource
 from lakelog.client.worker.pool import WorkerSettings
-from lakelog.errors import Closed, LakelogError
+from lakelog.errors import Closed, LakelogError, LeaseLost
 from lakelog.model.lease import Answered, Verb
 from lakelog.model.seek import SeekRequest
 from lakelog.wire.operations import groups as operations
@@ -186,7 +186,10 @@ class LeaseConsumer:
 
     async def ack(self, held: Sequence[Held]) -> None:
         """Ack messages with one answer for each lease. Raise the first error after all answers have a result."""
+        lost = sum(isinstance(each, PulledMessage) and each.verb is None and each.lease.lost for each in held)
         await _all_accepted(self._ack_open(held))
+        if lost:
+            raise LeaseLost(f"{lost} of the {len(held)} messages were not acked: their leases had ended.")
 
     async def nack(self, held: Sequence[PulledMessage], reason: str, delay_seconds: float | None) -> None:
         """Nack the messages that have no answer yet, later messages of a key first: each has its own result."""

@@ -24,7 +24,7 @@ from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import WorkerLease
 from lakelog.client.worker.options import GroupSource
 from lakelog.client.worker.polling import Poller
-from lakelog.client.worker.prefetch import Prefetch
+from lakelog.client.worker.prefetch import PATIENCE_SECONDS, Prefetch
 from lakelog.errors import LeaseLost, OutOfOrder
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.limits import MAX_BATCH_MESSAGES
@@ -221,18 +221,17 @@ class LeaseFeed:
         return [PulledMessage(message, found.lease, self._answer_one) for message in messages]
 
     def _watch_stalled(self) -> None:
-        patience, since = self._prefetch.patience_seconds, self._buffer.oldest()
-        if patience is not None and since is not None and not self._stopping:
-            self._patience.set(since + patience)
+        since = self._buffer.oldest()
+        if since is not None and not self._stopping:
+            self._patience.set(max(since, time.monotonic() - PATIENCE_SECONDS / 2) + PATIENCE_SECONDS)
 
     def _give_back_stalled(self) -> None:
         """Give back messages that the program has not taken for a while, so that other members can take them."""
-        patience = self._prefetch.patience_seconds
-        if patience is None or self._stopping:
-            return
-        for lease, offsets in self._buffer.pop_older(time.monotonic() - patience).items():
-            self._prefetch.stalled()
-            self._release(lease, offsets)
+        is_wanted = self._demand.count or (not self._prefetch.is_automatic and self._buffer.ready <= self._ahead)
+        if not is_wanted and not self._stopping:
+            for lease, offsets in self._buffer.pop_older(time.monotonic() - PATIENCE_SECONDS).items():
+                self._prefetch.stalled()
+                self._release(lease, offsets)
         self._watch_stalled()
 
     def _give_up_late(self) -> None:

@@ -30,6 +30,14 @@ class Opening:
             self._task = asyncio.create_task(self._open(), name="lakelog-consumer-open")
         return await asyncio.shield(self._task)
 
+    async def close(self, seconds: float) -> None:
+        """Stop the consumer, also one that is being opened."""
+        if self._task is None:
+            return
+        await asyncio.wait([self._task])
+        if not self._task.cancelled() and self._task.exception() is None:
+            await self._task.result().stop(seconds)
+
     async def _open(self) -> ConsumerCore:
         consumer = self._make()
         await consumer.start()

@@ -110,7 +110,7 @@ class LeasedMessage:
         """
         if self._result is None:
             if self.is_done:
-                raise LeaseLost("This message was already given back, because its handler exceeded its timeout.")
+                raise LeaseLost("This message was already given back: its time was over, or its lease had ended.")
             self.verb, self.reason, self.error = verb, reason, error
             delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
             answer = self.answer(verb, clipped(reason), delay_ms)
