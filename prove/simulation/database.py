@@ -239,6 +239,7 @@ class _Catalog(_Connection):
         self.pipelines = _Connection(database, node, there.pipelines)
         self.writes = _Connection(database, node, there.writes)
         self.on_replaced = there.on_replaced
+        self.level = there.level
 
     async def close(self) -> None:
         """Do nothing: the database keeps running."""

@@ -13,7 +13,7 @@ from lakelog.errors import ConfigurationError
 from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import TopicSettings
 from lakelog.storage.groups import ServerInfo
-from lakelog.storage.postgres import migrate, open_catalog, open_cells, raise_level
+from lakelog.storage.postgres import migrate, open_catalog, open_stores, raise_level
 from tests.kit.postgres import Cluster
 
 ENTRY: list[Any] = [[1], [1 << 16], [1], [True], [b"state"], [0], [1 << 60]]
@@ -58,6 +58,7 @@ async def test_the_level_is_raised_in_all_databases_unless_a_live_server_is_olde
     old = ServerInfo(server_id="old", address="10.0.0.7:8080", level=1)
     catalog = await open_catalog(database)
     try:
+        assert catalog.level == 1
         assert (await catalog.groups.server_seen(old, memory_seconds=6)).level == 1
         with pytest.raises(ConfigurationError, match=r"10\.0\.0\.7:8080 \(level 1\)"):
             await raise_level(database, cells)
@@ -66,6 +67,8 @@ async def test_the_level_is_raised_in_all_databases_unless_a_live_server_is_olde
         assert await raise_level(database, cells) == (1, SUPPORTED)
         assert [await level_of(url) for url in (database, second)] == [SUPPORTED, SUPPORTED]
         assert await raise_level(database, cells) == (SUPPORTED, SUPPORTED)
+        new = ServerInfo(server_id="new", address="10.0.0.8:8080")
+        assert (await catalog.groups.server_seen(new, memory_seconds=6)).level == catalog.level == SUPPORTED
     finally:
         await catalog.close()
         cluster.drop_database(second)
@@ -86,7 +89,7 @@ async def test_an_installation_with_a_higher_level_is_refused(database: str) -> 
     await migrate(database)
     await set_level(SUPPORTED + 1, database)
     with pytest.raises(ConfigurationError, match=f"feature level {SUPPORTED + 1}"):
-        await open_cells(database)
+        await open_stores(database, {})
     with pytest.raises(ConfigurationError, match=f"feature level {SUPPORTED + 1}"):
         await raise_level(database)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lakelog.engine.waiters import Announcer, Waiters
+from lakelog.model.levels import SUPPORTED, FeatureLevel
 from lakelog.model.message import PARTITION_BITS, partition_id, partition_of_id
 from lakelog.storage.changes import TOPIC_MARK
 from lakelog.storage.store import PartitionStore
@@ -30,8 +31,10 @@ def topic_number(incarnation: int) -> int:
 class Changes:
     """Sends and receives the notifications of one process, for all cells."""
 
-    def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
+    def __init__(self, cells: Mapping[int, PartitionStore], level: Callable[[], int] = lambda: SUPPORTED) -> None:
+        """Create the hub. `level` returns the feature level of the installation."""
         self.waiters = Waiters()
+        self._level = level
         # The default cell shares the database of the catalog. One announcement there reaches all processes.
         self._default = min(cells)
         self._store = cells[self._default]
@@ -43,7 +46,9 @@ class Changes:
     @property
     def cache_seconds(self) -> float:
         """How long to trust what was read of topics, groups and members, unless a change is announced."""
-        return CACHE_SECONDS if self._store.is_listening else DOUBT_SECONDS
+        # Servers of the first level announce no changes of topics.
+        is_announced = self._store.is_listening and self._level() >= FeatureLevel.SECOND
+        return CACHE_SECONDS if is_announced else DOUBT_SECONDS
 
     def add_partition_cache(self, invalidate: Invalidate) -> None:
         """Call `invalidate` with the id of each partition whose log start or end changed."""

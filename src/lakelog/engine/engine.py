@@ -63,7 +63,7 @@ class Engine:
         self.cells = cells = Cells(cells)
         self.budget = Budget(self.settings.memory_bytes)
         self.extents = Extents(cells, self.settings.object_store)
-        self._changes = changes = Changes(cells)
+        self._changes = changes = Changes(cells, lambda: catalog.level)
         self.waiters = changes.waiters
         evaluator = FilterEvaluator()
         self._batch_cache = BatchCache(self.extents, evaluator)

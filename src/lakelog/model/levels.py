@@ -17,8 +17,10 @@ class FeatureLevel(IntEnum):
     """The levels, and what each adds to the one before."""
 
     FIRST = 1
-    NONCES = 2
-    """Every journal row has a nonce, so that a failover confuses no two rows. Versions without nonces are refused."""
+    SECOND = 2
+    """Every journal row has a nonce, so that a failover confuses no two rows. Versions without nonces are refused. All
+    servers announce changes of topics, so that the others cache topics for longer.
+    """
 
 
 SUPPORTED = max(FeatureLevel)

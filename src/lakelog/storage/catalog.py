@@ -38,6 +38,11 @@ class Catalog(Protocol):
         """Decisions about staged messages."""
         ...
 
+    @property
+    def level(self) -> int:
+        """The feature level of the installation, when the catalog was opened or a server was last seen."""
+        ...
+
     async def scope_find(self, project: str, environment: str) -> Scope | None: ...
 
     async def scope_create(self, project: str, environment: str) -> Scope:

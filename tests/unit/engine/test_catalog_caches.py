@@ -17,6 +17,7 @@ from lakelog.engine.leasing import watcher
 from lakelog.errors import OutcomeUnknown
 from lakelog.model.group import Group
 from lakelog.model.lease import ConsumeRequest
+from lakelog.model.levels import FeatureLevel
 from lakelog.model.membership import JoinRequest
 from lakelog.model.message import Message
 from lakelog.model.topic import Scope, Topic, TopicSettings
@@ -145,6 +146,17 @@ def test_caches_are_short_while_announcements_may_be_missed(monkeypatch: pytest.
     assert made.cache_seconds == 1.0
     monkeypatch.setattr(MemoryStore, "is_listening", True)
     assert made.cache_seconds == 30.0
+
+
+async def test_caches_are_short_while_servers_of_the_first_level_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They announce no changes of topics."""
+    monkeypatch.setattr(MemoryStore, "is_listening", True)
+    catalog = MemoryCatalog()
+    async with started(catalog, MemoryStore()) as engine:
+        catalog.groups.level = FeatureLevel.FIRST
+        assert engine._changes.cache_seconds == 1.0
+        catalog.groups.level = FeatureLevel.SECOND
+        assert engine._changes.cache_seconds == 30.0
 
 
 async def test_a_change_of_members_that_was_not_announced_reaches_consumers_that_wait(

@@ -48,6 +48,10 @@ class MemoryCatalog:
     def writes(self) -> MemoryWriteCatalog:
         return self._writes
 
+    @property
+    def level(self) -> int:
+        return self._groups.level
+
     async def scope_find(self, project: str, environment: str) -> Scope | None:
         await asyncio.sleep(0)
         return self._scopes.get((project, environment))

@@ -28,9 +28,9 @@ _SQL = load("catalog")
 class PostgresCatalog:
     """Implements `lakelog.storage.store.Catalog`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, level: int) -> None:
         self._database = database
-        self._groups = PostgresGroupCatalog(database)
+        self._groups = PostgresGroupCatalog(database, level)
         self._orphans = PostgresOrphans(database)
         self._pipelines = PostgresPipelines(database)
         self._writes = PostgresWriteCatalog(database)
@@ -50,6 +50,10 @@ class PostgresCatalog:
     @property
     def writes(self) -> PostgresWriteCatalog:
         return self._writes
+
+    @property
+    def level(self) -> int:
+        return self._groups.level
 
     async def scope_find(self, project: str, environment: str) -> Scope | None:
         rows = await self._read("scope_find", project, environment)

@@ -26,8 +26,10 @@ _CREATE_TRIES = 20
 class PostgresGroupCatalog:
     """Implements `lakelog.storage.groups.GroupCatalog`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, level: int) -> None:
         self._database = database
+        self.level = level
+        """The feature level of the installation, as it was last read."""
 
     async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
         for _ in range(_CREATE_TRIES):
@@ -119,8 +121,8 @@ class PostgresGroupCatalog:
             for row in rows
             if row["server_id"] is not None
         ]
-        (level,) = (row["level"] for row in rows if row["server_id"] is None)
-        return LiveServers(servers=sorted([server, *others], key=lambda each: each.server_id), level=level)
+        (self.level,) = (row["level"] for row in rows if row["server_id"] is None)
+        return LiveServers(servers=sorted([server, *others], key=lambda each: each.server_id), level=self.level)
 
     async def server_gone(self, server_id: str) -> None:
         await self._write("server_delete", server_id)

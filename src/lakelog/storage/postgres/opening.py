@@ -23,7 +23,12 @@ LOCK_SLOTS = 4 * LOCKED_PARTITIONS
 
 
 async def open_catalog(url: str) -> Catalog:
-    return PostgresCatalog(await Database.open(url, size=4))
+    database = await Database.open(url, size=4)
+    try:
+        return PostgresCatalog(database, await _level(database))
+    except BaseException:
+        await database.close()
+        raise
 
 
 async def open_stores(url: str, cells: Mapping[str, str]) -> tuple[Catalog, dict[int, PartitionStore]]:
@@ -118,9 +123,15 @@ async def _opened(url: str, opened: list[Database]) -> Database:
 
 async def _identity(database: Database) -> tuple[object, int]:
     (row,) = await database.read(_SQL["installation_read"])
-    if row["feature_level"] > SUPPORTED:
-        raise ConfigurationError(unsupported(row["feature_level"]))
     return row["installation_id"], row["cell"]
+
+
+async def _level(database: Database) -> int:
+    (row,) = await database.read(_SQL["installation_read"])
+    level: int = row["feature_level"]
+    if level > SUPPORTED:
+        raise ConfigurationError(unsupported(level))
+    return level
 
 
 async def _cell_numbers(database: Database) -> dict[str, int]:
