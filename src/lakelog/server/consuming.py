@@ -16,7 +16,7 @@ from starlette.datastructures import QueryParams
 
 from lakelog.engine import Engine
 from lakelog.engine.leasing.consuming import ConsumeResult
-from lakelog.errors import InvalidRequest, LakelogError, Overloaded
+from lakelog.errors import InvalidRequest, LakelogError, OutcomeUnknown, Overloaded
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.ranges import to_ranges
 from lakelog.model.topic import Scope
@@ -75,6 +75,9 @@ class Consuming:
             if forwarded is not None:
                 return forwarded
             if self._drain.begun and not request.answers:
+                if request.request_id is not None:
+                    # The home may have leased messages, and keeps them for a repeat of the call.
+                    raise OutcomeUnknown("The server shuts down. Repeat the call with the same request id.")
                 return _answer(nothing(media_type), media_type)
             # The home server may have leased messages before it became unreachable.
             repeat = True

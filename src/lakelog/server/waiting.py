@@ -36,10 +36,14 @@ async def unless_ended(
             raise Disconnected
         if ended is not None and ended.done():
             raise NotAuthenticated("The token was revoked or has expired while the call waited.")
-        if poll.done():
-            told = True
-            return poll.result()
-        return None
+        if not poll.done():
+            # Cancelled work may still finish. The caller is there, so the result is for the caller.
+            poll.cancel()
+            await asyncio.wait([poll])
+        if poll.cancelled():
+            return None
+        told = True
+        return poll.result()
     finally:
         for task in (poll, gone, drained):
             task.cancel()

@@ -10,6 +10,7 @@ import pytest
 
 from lakelog.engine.budget import Budget
 from lakelog.engine.leasing.consuming import ConsumeResult
+from lakelog.errors import OutcomeUnknown
 from lakelog.model.lease import ConsumeRequest
 from lakelog.model.shard import WHOLE, Shard
 from lakelog.model.topic import Scope
@@ -84,3 +85,42 @@ async def test_a_call_that_its_home_did_not_answer_is_served_as_a_repeat(monkeyp
         consuming = Consuming(made.engine, made.drain, Metrics(), answering, cast(GroupRouting, SilentHome()))
         assert (await consuming.consume(call)).status == 200
     assert asked == [True]
+
+
+class BusyHome(SilentHome):
+    """A home that leases messages, and whose response does not arrive before the server drains."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("request_id", ["r1", None])
+async def test_a_call_that_its_home_may_have_served_has_an_unknown_outcome_when_the_server_drains(
+    request_id: str | None,
+) -> None:
+    """The home keeps the leases of a call with a request id, because its caller repeats it. Others are released."""
+    bodies = [msgspec.json.encode({**ASK, "request_id": request_id, "wait_ms": 30_000})]
+
+    async def receive() -> dict[str, Any]:
+        if not bodies:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": bodies.pop()}
+
+    home = BusyHome()
+    async with working() as made:
+        call = Call({"headers": [(b"content-type", b"application/json")]}, receive, Budget(1 << 20))
+        call.scope = made.scope
+        answering = Answering(made.engine, Metrics(), Streams())
+        consuming = Consuming(made.engine, made.drain, Metrics(), answering, cast(GroupRouting, home))
+        poll = asyncio.create_task(consuming.consume(call))
+        await home.asked.wait()
+        made.drain.begin()
+        if request_id is None:
+            assert (await poll).status == 200
+        else:
+            with pytest.raises(OutcomeUnknown, match="same request id"):
+                await poll
