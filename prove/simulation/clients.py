@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from lakelog.engine import Engine
+from lakelog.model.shard import Shard
 from lakelog.model.topic import Scope
 from prove.simulation.facts import Facts, SimulatedProcess
 from prove.simulation.loop import Node, VirtualLoop
@@ -44,6 +46,14 @@ class SimulatedWorld:
     def process(self, role: str) -> SimulatedProcess:
         self._serial[role] += 1
         return SimulatedProcess(self.facts, f"{role}-{self._serial[role]}")
+
+    def shard_of(self, engine: Engine) -> Shard | None:
+        """Return the shard that the server of this engine believes to have. At any time, one shard has no home."""
+        if not self.plan.shard_seconds:
+            return None
+        numbers = [number for number, server in enumerate(self.servers) if server.engine is engine]
+        count = len(self.servers) + 1
+        return Shard(index=(sum(numbers) + int(self.loop.time() / self.plan.shard_seconds)) % count, count=count)
 
 
 class SimulatedClient:

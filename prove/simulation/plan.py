@@ -83,13 +83,18 @@ class SimulationPlan:
     """True if workers repeat accepted answers up to minutes later."""
     remembered_bytes: int | None = None
     """The memory for closed leases in a partition, if less than usual."""
+    shard_seconds: float = 0.0
+    """The time after which shards move to other servers, if the servers share topics by shards; else 0."""
     neighbour: bool = False
     """True if there is another project on the same servers."""
     faults: tuple[PlannedFault, ...] = field(default=())
 
 
 def drawn(seed: int) -> SimulationPlan:
-    return _with_more(_drawn_first(seed), random.Random(f"more {seed}"))
+    plan = _with_more(_drawn_first(seed), random.Random(f"more {seed}"))
+    chance = random.Random(f"shards {seed}")
+    has_shards = not plan.neighbour and chance.random() < 0.15
+    return replace(plan, shard_seconds=chance.choice((0.7, 1000.0)) if has_shards else 0.0)
 
 
 def _drawn_first(seed: int) -> SimulationPlan:

@@ -136,7 +136,7 @@ class SimulatedWorker(SimulatedClient):
         return consumed
 
     async def _consuming(self, ask: ConsumeRequest, repeat: bool, engine: Engine) -> ConsumeResult:
-        return await engine.leases.consume(self.world.scope, ask, repeat=repeat)
+        return await engine.leases.consume(self.world.scope, ask, repeat=repeat, shard=self.world.shard_of(engine))
 
     def _call_row(self) -> Row:
         return self.facts.invoke(

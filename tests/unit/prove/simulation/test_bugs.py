@@ -17,6 +17,7 @@ from lakelog.engine.leasing.dispatcher import Dispatcher
 from lakelog.engine.leasing.journal import Journal, PendingCommit, PendingOperation, answer_all
 from lakelog.engine.leasing.journal_writer import JournalWriter
 from lakelog.engine.leasing.matching import LeaseAttempt
+from lakelog.engine.leasing.ready_partitions import ReadyPartitions
 from lakelog.errors import LakelogError, LeaseLost
 from lakelog.storage.groups import CommitStatus, JournalEntry
 from lakelog.storage.memory import groups, partitions
@@ -211,3 +212,9 @@ def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: p
     monkeypatch.setattr(Journal, "is_stopped", property(lambda journal: False))
 
     assert found("L9", first=7640, among=lambda plan: any(fault.kind == DAMAGED for fault in plan.faults))
+
+
+def test_L1_messages_of_a_shard_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that deliver their own shards only."""
+    monkeypatch.setattr(ReadyPartitions, "_left_over", lambda self, consumer: iter(()))
+    assert found("L1", among=lambda plan: plan.shard_seconds > 0)
