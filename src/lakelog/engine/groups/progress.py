@@ -5,9 +5,10 @@ The module changes nothing. `reasons` interprets the progress.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
@@ -28,6 +29,8 @@ from lakelog.model.times import to_ms, to_time
 from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, ReadResult
 
+TOGETHER = 500
+"""The number of partitions that are described before other calls are handled."""
 _KEPT_TIMES = 10_000
 
 
@@ -96,13 +99,19 @@ class ProgressReader:
         }
         damage = await self.damage.find(topic, read_next)
 
-        def one(partition: int, state: DeliveryState) -> PartitionProgress:
-            look = replace(looks[partition], damage=damage.get(partition))
+        found: list[PartitionProgress] = []
+        for partition, (state, look) in enumerate(zip(decided.states, looks, strict=True)):
+            if partition in damage:
+                look = replace(look, damage=damage[partition])
             head = decided.heads.get(partition)
-            found = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
-            return structs.replace(found, committed=decided.committed[partition])
-
-        return [one(partition, state) for partition, state in enumerate(decided.states)]
+            one = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
+            if one.committed != decided.committed[partition]:
+                one = structs.replace(one, committed=decided.committed[partition])
+            found.append(one)
+            if partition % TOGETHER == TOGETHER - 1:
+                # Other calls do not wait for the whole of a large topic.
+                await asyncio.sleep(0)
+        return found
 
     async def _decided(self, group: Group, topic: Topic, group_topic: GroupTopic) -> _Decided:
         states = await self.journals.states(group, topic, group_topic, range(topic.partitions))
@@ -224,6 +233,7 @@ def _held(states: Mapping[str, Sequence[DeliveryState]], now_ms: int) -> Held:
 
 def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
     status, reason = reason_for(state, look)
+    counts = state.counts
     return PartitionProgress(
         topic=look.topic,
         partition=look.partition,
@@ -236,7 +246,12 @@ def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: in
         leased=state.open_count,
         waiting=len(state.waiting),
         skipped=state.skipped_count,
-        **asdict(state.counts),
+        acked=counts.acked,
+        dead=counts.dead,
+        discarded=counts.discarded,
+        filtered=counts.filtered,
+        expired=counts.expired,
+        cut=counts.cut,
         status=status,
         oldest_at=to_time(oldest_ms),
         next_due_at=to_time(state.next_due_ms()),

@@ -16,6 +16,9 @@ from lakelog.storage.groups import JournalRequest
 from lakelog.storage.store import PartitionStore
 
 KEEP = 500
+"""The number of states that are cached. The states of a topic with more partitions are not cached at all."""
+READ_TOGETHER = 1000
+"""The largest number of journals that one statement reads; other calls are handled between two of them."""
 
 
 class JournalReader:
@@ -39,10 +42,14 @@ class JournalReader:
             by_cell.setdefault(topic.cells[partition], []).append(partition)
         found: dict[int, DeliveryState] = {}
         for cell, shares in by_cell.items():
-            found |= await self._read(cell, group, topic, {each: group_topic.start(each) for each in shares})
+            for first in range(0, len(shares), READ_TOGETHER):
+                starts = {each: group_topic.start(each) for each in shares[first : first + READ_TOGETHER]}
+                found |= await self._read(cell, group, topic, starts, is_kept=len(partitions) <= KEEP)
         return [found[partition] for partition in partitions]
 
-    async def _read(self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int]) -> dict[int, DeliveryState]:
+    async def _read(
+        self, cell: int, group: Group, topic: Topic, starts: Mapping[int, int], *, is_kept: bool
+    ) -> dict[int, DeliveryState]:
         places = {partition: (group.group_id, topic.pid(partition)) for partition in starts}
         kept = self._kept
         # Removed: a concurrent read of the same journal must not replay on top of this state.
@@ -54,15 +61,16 @@ class JournalReader:
         reads = await self._cells[cell].groups.journals_read(asks)
         if kept is not self._kept:
             # The cell was dropped: these rows may not follow the cached state.
-            return await self._read(cell, group, topic, starts)
+            return await self._read(cell, group, topic, starts, is_kept=is_kept)
         found = {}
         for (partition, (version, nonce, state)), read in zip(known.items(), reads, strict=True):
             state, _ = replay_rows(state, read)
             if read.rows:
                 version, nonce = read.rows[-1].version, read.rows[-1].nonce
-            if version:
+            if version and is_kept:
                 kept[places[partition]] = (version, nonce, state)
-            found[partition] = decode_state(encode_state(state))
+                state = decode_state(encode_state(state))
+            found[partition] = state
         while len(kept) > KEEP:
             del kept[next(iter(kept))]
         return found

@@ -79,3 +79,30 @@ async def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         for _ in range(2):
             await seen(looker, engine, scope, topic)
         assert rows[2] == 0 and rows[3] == rows[0], "and not more of it is kept than there is room for"
+
+
+async def test_many_journals_are_read_in_several_statements_and_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog, store = MemoryCatalog(), MemoryStore()
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        topic = await engine.topics.create(scope, "orders", partitions=5)
+        await publish(engine, scope, "orders", *map(text, "abcdefgh"))
+        assert (await engine.leases.consume(scope, ASK)).leases
+        group = await engine.group_directory.resolve(scope, "billing", create=False)
+        group_topic = await engine.group_directory.group_topic(group, topic)
+        whole = await JournalReader({0: store}).read(group, topic, group_topic, range(5))
+        monkeypatch.setattr(journal_reader, "KEEP", 4)
+        monkeypatch.setattr(journal_reader, "READ_TOGETHER", 2)
+        sizes: list[int] = []
+        read = store.groups.journals_read
+
+        async def counted(asks: Sequence[JournalRequest]) -> list[JournalRead]:
+            sizes.append(len(asks))
+            return await read(asks)
+
+        monkeypatch.setattr(store.groups, "journals_read", counted)
+        looker = JournalReader({0: store})
+        for _ in range(2):
+            again = await looker.read(group, topic, group_topic, range(5))
+            assert [encode_state(state) for state in again] == [encode_state(state) for state in whole]
+        assert sizes == [2, 2, 1] * 2 and not looker._kept
