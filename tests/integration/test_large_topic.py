@@ -1,6 +1,8 @@
 """One topic with many partitions: create, publish to all, consume with 20 workers over HTTP, describe, delete.
 
-Full size: 10,000 partitions.
+Full size: 10,000 partitions. 2026-11-18, one server, 2 cores that other programs used too: create 0.3 s; publish 4.7 s;
+20 workers join in 4.6 s and ack all messages in 21 s, for 7 s of the server's CPU time; describe 1.6 s (0.8 s of CPU
+time); delete 0.3 s. The CPU time of one process is the limit: 0.7 ms for the load, lease and ack of each partition.
 """
 
 from __future__ import annotations

@@ -81,6 +81,13 @@ class Journal:
     awaiting_log: list[PendingOperation] = field(default_factory=list)
     """Operations for which the log is being read. They are pending again afterwards."""
     _config: tuple[int, operations.LeasingConfig] | None = None
+    pid: int = field(init=False)
+    key: tuple[int, int] = field(init=False)
+    """The group id and the partition id, which identify the journal in `waiters`."""
+
+    def __post_init__(self) -> None:
+        self.pid = self.topic.pid(self.partition)
+        self.key = (self.group.group_id, self.pid)
 
     def beginning(self) -> DeliveryState:
         """Return the state before the first decision."""
@@ -102,15 +109,6 @@ class Journal:
                 ),
             )
         return self._config[1]
-
-    @property
-    def pid(self) -> int:
-        return self.topic.pid(self.partition)
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The group id and the partition id, which identify the journal in `waiters`."""
-        return (self.group.group_id, self.pid)
 
     def notify(self) -> None:
         """Wake the dispatcher of this journal, because the journal was written, read or dropped."""

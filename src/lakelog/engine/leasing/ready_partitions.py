@@ -28,6 +28,10 @@ HELP_SECONDS = 1.5
 SILENT_SECONDS = 30.0
 """How long after its last call the partitions of a member count as its own; longer than its calls wait."""
 
+SCANNED_ALWAYS = 64
+SCAN_SECONDS = 10.0
+"""How often more partitions than that are all looked at, in case the clock of a database was set."""
+
 
 class ReadyPartitions:
     """`on_ready` is called each time a partition becomes ready."""
@@ -52,6 +56,7 @@ class ReadyPartitions:
         """The earliest time of each partition in the heap."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._scanned_at = -math.inf
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._foreign)
@@ -137,6 +142,11 @@ class ReadyPartitions:
     def mark_due(self) -> None:
         """Mark partitions as ready where a lease has expired or a retry is due, and set the timer for the next one."""
         self._forget_silent()
+        now = time.monotonic()
+        if len(self.views) > SCANNED_ALWAYS and now < self._scanned_at + SCAN_SECONDS:
+            self._look_at_due()
+            return
+        self._scanned_at = now
         self._times.clear()
         self._looked_for.clear()
         for partition in range(len(self.views)):
@@ -211,6 +221,10 @@ class ReadyPartitions:
 
     def _timer_fired(self) -> None:
         self._timer = None
+        self._look_at_due()
+
+    def _look_at_due(self) -> None:
+        """Look at the partitions whose time has come."""
         now = time.monotonic()
         while self._times and self._times[0][0] <= now:
             at, partition = heappop(self._times)
