@@ -144,6 +144,13 @@ def _options(message: Input, given: _PublishOptions) -> dict[str, Any]:
     }
 
 
+def _advice(file: Path) -> str:
+    """Return what to do if the name of the file looks like a message."""
+    text = str(file)
+    is_message = text.startswith(("{", "[", '"')) or any(sign.isspace() for sign in text)
+    return " To publish it as a message, use --value." if is_message else ""
+
+
 @contextlib.contextmanager
 def _opened(file: Path | None) -> Iterator[tuple[BinaryIO, str, int | None]]:
     """Open the input; yield the stream, its name, and its size if it is known."""
@@ -155,7 +162,9 @@ def _opened(file: Path | None) -> Iterator[tuple[BinaryIO, str, int | None]]:
     try:
         stream = file.open("rb")
     except OSError as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}.", param_hint="FILE") from error
+        raise typer.BadParameter(
+            f"{file} cannot be read: {error.strerror}.{_advice(file)}", param_hint="FILE"
+        ) from error
     with stream:
         size = os.fstat(stream.fileno()).st_size
         yield stream, file.name, size or None

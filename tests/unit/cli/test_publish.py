@@ -159,3 +159,14 @@ def test_a_retried_value_that_is_none_is_refused(dead_letter: str) -> None:
     assert "A value must not be null" in run(*retry, "null", "--format", "json", code=2).stderr
     assert "keeps its key" in run(*retry, "{}", "--format", "messages", code=2).stderr
     assert "stored as text" in run(*retry, "{total: 31}").stderr
+
+
+@pytest.mark.parametrize("text", ['{"n":1}', "[1]", '"text"', "two words"])
+def test_a_message_in_place_of_a_file_is_pointed_to_the_option(text: str) -> None:
+    told = " ".join(run("publish", "orders", text, code=2).output.replace("│", " ").split())
+    assert "cannot be read" in told and "use --value" in told
+
+
+def test_the_name_of_a_missing_file_is_no_message() -> None:
+    told = run("publish", "orders", "no-such-file.jsonl", code=2).output
+    assert "cannot be read" in told and "--value" not in told
