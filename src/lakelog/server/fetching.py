@@ -23,6 +23,7 @@ from lakelog.model.times import parse_time
 from lakelog.server.calls import Call, Header, Response
 from lakelog.server.drain import Drain
 from lakelog.server.expansion import answer_room, fitting_rows
+from lakelog.server.large_values import LargeValues
 from lakelog.server.messages import COLUMNS, fetched_shapes
 from lakelog.server.metrics import Metrics
 from lakelog.server.negotiation import choose
@@ -142,15 +143,16 @@ def _pieces(fetched: FetchedBatches, room: int) -> Iterator[_FetchedBatch]:
 
 def _as_json(fetched: FetchedBatches, room: int) -> Built:
     messages: list[shapes.FetchedShape] = []
+    large = LargeValues()
     until = fetched.start
     for piece, first, appended_at in _pieces(fetched, room):
-        incarnation = fetched.incarnation
-        messages.extend(fetched_shapes(rows(piece, COLUMNS), incarnation, fetched.partition, first, appended_at))
+        found = rows(piece, COLUMNS)
+        messages.extend(fetched_shapes(found, fetched.incarnation, fetched.partition, first, appended_at, large))
         until = first + piece.num_rows
     answer = shapes.FetchReply(
         messages=messages, next_offset=until, log_start=fetched.log_start, high_watermark=fetched.high_watermark
     )
-    return _encode(answer), until
+    return large.join(_encode(answer)), until
 
 
 def _as_arrow(fetched: FetchedBatches, room: int) -> Built:

@@ -14,6 +14,7 @@ from lakelog.engine.leasing.consuming import ConsumeResult, Leased, LeasedBatch
 from lakelog.engine.leasing.lease_heads import lease_head, piece_head
 from lakelog.model.message import message_id
 from lakelog.model.times import to_time
+from lakelog.server.large_values import LargeValues
 from lakelog.server.messages import COLUMNS, shown_as
 from lakelog.wire import consume_shapes as shapes
 from lakelog.wire.frames import ARROW_MEDIA_TYPE
@@ -71,18 +72,19 @@ def _outcomes(consumed: ConsumeResult) -> dict[str, Any]:
 
 
 def as_json(consumed: ConsumeResult) -> bytes:
-    incarnation = consumed.topic.incarnation
+    incarnation, large = consumed.topic.incarnation, LargeValues()
     leases = [
         shapes.LeaseShape(
             token=leased.token,
             partition=leased.partition,
             expires_at=to_time(leased.expires_ms),
             suspect=leased.suspect,
-            messages=_messages(leased, incarnation),
+            messages=_messages(leased, incarnation, large),
         )
         for leased in consumed.leases
     ]
-    return _encode(shapes.ConsumeReply(leases=leases, generation=consumed.generation, **_outcomes(consumed)))
+    reply = shapes.ConsumeReply(leases=leases, generation=consumed.generation, **_outcomes(consumed))
+    return large.join(_encode(reply))
 
 
 def as_arrow(consumed: ConsumeResult) -> bytes:
@@ -127,7 +129,7 @@ def nothing(media_type: str) -> bytes:
     return _encode(shapes.ConsumeReply(leases=[]))
 
 
-def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
+def _messages(leased: Leased, incarnation: int, large: LargeValues) -> list[shapes.LeasedShape]:
     partition, deliveries, failures = leased.partition, leased.deliveries, leased.failures
     return [
         shown_as(
@@ -135,6 +137,7 @@ def _messages(leased: Leased, incarnation: int) -> list[shapes.LeasedShape]:
             row,
             message_id(incarnation, partition, offset),
             offset,
+            large,
             appended_at=appended_at,
             delivery=deliveries.get(offset, 1),
             failures=failures.get(offset, 0),

@@ -19,6 +19,7 @@ from lakelog.model.json_values import shown_value, stored_value, text_of
 from lakelog.model.limits import MAX_EXPIRES_MS
 from lakelog.model.message import Message, message_id
 from lakelog.model.times import to_utc
+from lakelog.server.large_values import LargeValues
 from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
 
 COLUMNS = ("key", "value", "headers", "content_type", "correlation_id", "created_at", "expires_at", "idempotency_key")
@@ -95,26 +96,45 @@ def message_of(shape: MessageShape) -> Message:
 
 
 def fetched_shapes(
-    rows: Iterable[tuple[Any, ...]], incarnation: int, partition: int, first: int, appended_at: datetime
+    rows: Iterable[tuple[Any, ...]],
+    incarnation: int,
+    partition: int,
+    first: int,
+    appended_at: datetime,
+    large: LargeValues,
 ) -> Iterator[FetchedShape]:
     """Return rows of `COLUMNS`, starting at the offset `first`, as a JSON fetch shows them."""
     for offset, row in enumerate(rows, start=first):
         identity = message_id(incarnation, partition, offset)
-        yield shown_as(FetchedShape, row, identity, offset, appended_at=appended_at)
+        yield shown_as(FetchedShape, row, identity, offset, large, appended_at=appended_at)
 
 
-def shown_as(shape: Callable[..., Shape], row: tuple[Any, ...], identity: str, offset: int, **more: Any) -> Shape:
-    """Return one row of `COLUMNS` for JSON, in a type that has at least the fields of `ShownShape`."""
+def shown_as(
+    shape: Callable[..., Shape],
+    row: tuple[Any, ...],
+    identity: str,
+    offset: int,
+    large: LargeValues | None = None,
+    **more: Any,
+) -> Shape:
+    """Return one row of `COLUMNS` for JSON, in a type that has at least the fields of `ShownShape`.
+
+    With `large`, a large value is replaced by a mark, and the caller joins the encoded response.
+    """
     key, value, headers, content_type, correlation_id, created_at, expires_at, idempotency_key = row
     text = text_of(key)
-    shown = shown_value(value, content_type)
+    shown: Any = shown_value(value, content_type)
+    if shown is not None:
+        value = None
+    if large is not None:
+        shown, value = large.shown(shown), large.shown(value)
     return shape(
         id=identity,
         offset=offset,
         key=text,
         key_base64=key if text is None else None,
         value=shown,
-        value_base64=value if shown is None else None,
+        value_base64=value,
         headers=headers,
         content_type=content_type,
         correlation_id=correlation_id,
