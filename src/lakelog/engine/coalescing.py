@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 
 
 class CoalescingPump:
@@ -41,7 +42,8 @@ class CoalescingPump:
     def _pump(self) -> None:
         self._is_scheduled = False
         while len(self.tasks) < self._limit and (call := self._take()) is not None:
-            task = asyncio.get_running_loop().create_task(call)
+            # It works for many environments, and must not wait in the queue of the one that woke the pump.
+            task = asyncio.get_running_loop().create_task(call, context=Context())
             self.tasks.add(task)
             task.add_done_callback(self._finished)
 

@@ -47,6 +47,7 @@ from lakelog.server.settings import ServerSettings
 from lakelog.server.telemetry import Telemetry, set_status
 from lakelog.server.tls import ServerCertificate
 from lakelog.server.traffic import Traffic
+from lakelog.storage.turns import current_environment
 from lakelog.wire.operations import OPERATIONS, PUBLIC
 
 JOIN_BYTES = 64 << 10
@@ -200,6 +201,7 @@ class App:
             raise _too_many_calls()
         traffic.shares.take(environment, 1)
         call.environment_id = environment
+        current_environment.set(environment)
 
     async def _send(self, answer: Response, call: Call, send: Send) -> None:
         body = answer.body

@@ -22,6 +22,7 @@ from lakelog.storage.postgres.connecting import LOST, NotWritable, Session, open
 from lakelog.storage.postgres.late_check import LateCheck
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.timeline import Follower, timeline_of
+from lakelog.storage.turns import FairSemaphore
 
 POOL_SIZE = 8
 TRIM_ROWS = 20_000
@@ -106,7 +107,7 @@ class Database:
         self._size = size
         self._outages = _outages.setdefault(self._address, Outages(self._address))
         self._is_open = False
-        self._room = asyncio.Semaphore(size)
+        self._room = FairSemaphore(size)
         self._idle: list[Session] = []
         self._used: set[Session] = set()
         self.timeline = timeline_of(self._address)
