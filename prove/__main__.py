@@ -16,6 +16,7 @@ _MODULES = (
     "prove.mutants.command",
     "prove.drill_command",
     "prove.soak.command",
+    "prove.hostile.command",
     "prove.upgrade.command",
     "prove.failover.command",
 )

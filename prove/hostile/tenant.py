@@ -101,6 +101,7 @@ class HostileTenant:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         tasks = [asyncio.create_task(each) for each in self._attacks()]
+        begun_file(self._plan.figures).touch()
         try:
             async with asyncio.timeout(self._plan.seconds):
                 await stopped.wait()
@@ -295,6 +296,11 @@ class HostileTenant:
         await asyncio.gather(
             *(consume() for _ in range(plan.expansions)), *(request_unread() for _ in range(plan.unread))
         )
+
+
+def begun_file(figures: str) -> Path:
+    """Return the file that shows that the attacks have begun."""
+    return Path(figures).with_suffix(".begun")
 
 
 def main(text: bytes) -> None:

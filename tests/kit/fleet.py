@@ -29,12 +29,12 @@ READER = "final-read"
 LAKELOG = str(Path(sys.executable).with_name("lakelog"))
 
 
-async def new_token(url: str) -> str:
-    """Return a token with every right in the default environment."""
+async def new_token(url: str, project: str = "default") -> str:
+    """Return a token with every right in the default environment of the project."""
     catalog = await open_catalog(url)
     try:
         secret = new_secret()
-        scope = await catalog.scope_create("default", "default")
+        scope = await catalog.scope_create(project, "default")
         token = Token(
             id=secrets.token_hex(4), name="test", rights=frozenset(Right), created_at=datetime.now(UTC), expires_at=None
         )

@@ -1,0 +1,1 @@
+"""The hostile tenant: its report."""
