@@ -53,6 +53,11 @@ class LeaseBuffer:
         while len(taken) < count:
             if not ready and not self._decode_next():
                 break
+            if not self.held and len(ready) <= count - len(taken):
+                # The usual case, in bulk: the program holds nothing, and takes all.
+                taken += ready
+                ready.clear()
+                continue
             leased = ready.popleft()
             if is_free(leased):
                 taken.append(leased)
@@ -71,6 +76,12 @@ class LeaseBuffer:
     def answered(self, leased: PulledMessage) -> None:
         """Record the answer to a message: the next message of its key can be taken."""
         self._ready.extendleft(reversed(self.held.discard(leased)))
+
+    def answered_all(self, messages: Sequence[PulledMessage]) -> None:
+        """Record the answers to several messages."""
+        if not self.held.discard_all(messages):
+            for leased in messages:
+                self.answered(leased)
 
     def remove_later(self, leased: PulledMessage) -> list[PulledMessage]:
         """Remove the later messages of a key and lease, which the server has taken back, and return them."""

@@ -277,9 +277,9 @@ class LeaseFeed:
         for leased in messages:
             leased.is_done = True
             lease.deadlines.pop(leased.message.offset, None)
-            if is_back:
-                offsets += [each.message.offset for each in self._buffer.remove_later(leased)]
-            self._buffer.answered(leased)
+        if is_back:
+            offsets += [each.message.offset for leased in messages for each in self._buffer.remove_later(leased)]
+        self._buffer.answered_all(messages)
         self._finish(lease, offsets)
 
     def _lease_answered(self, held: BufferedLease, result: asyncio.Future[Answered]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lakelog.client.reading.messages import ReceivedMessage
@@ -91,6 +91,14 @@ class HeldMessages:
             return deque()
         del self._counts[key]
         return self._parked.pop(key, deque())
+
+    def discard_all(self, messages: Sequence[PulledMessage]) -> bool:
+        """Discard messages whose keys were never needed. Return False if keys are in use, and discard nothing."""
+        if self._hashed or self._parked:
+            return False
+        for leased in messages:
+            self._new.pop(leased, None)
+        return True
 
     def unpark(self) -> list[PulledMessage]:
         """Return the messages that wait for an earlier one, and forget them."""
