@@ -19,6 +19,7 @@ _MODULES = (
     "prove.hostile.command",
     "prove.upgrade.command",
     "prove.failover.command",
+    "prove.scale.command",
 )
 
 

@@ -15,6 +15,7 @@ from lakelog.storage.store import Append, Appended, HeadState
 from tests.contract.values import batch, create_one, new_pids, plain, read_all
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
+from tests.kit.waiting import eventually_async
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,50 @@ async def test_a_rolled_table_is_frozen_once(database: str) -> None:
     finally:
         await connection.close()
         await store.close()
+
+
+@pytest.mark.timeout(120)
+async def test_autovacuum_freezes_each_rolled_table_once() -> None:
+    """Otherwise each table is read again when its rows are old, and many tables get old together."""
+    frozen = (
+        "select s.autovacuum_count, age(c.relfrozenxid) as age, age(t.relfrozenxid) as toast_age, "
+        "c.relpages > 0 and c.relallvisible = c.relpages as is_visible "
+        "from pg_stat_all_tables s join pg_class c on c.oid = s.relid join pg_class t on t.oid = c.reltoastrelid "
+        "where s.relid = $1::regclass"
+    )
+    newest = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+    with Cluster(settings={"autovacuum_naptime": "1s"}) as cluster:
+        url = cluster.create_database()
+        await migrate(url)
+        store = await open_store(url)
+        admin = await asyncpg.connect(url)
+        try:
+            pid = await create_one(store)
+            rolls = []
+            before = await admin.fetchval(newest)
+            for _ in range(2):
+                for _ in range(20):
+                    await store.append([Append(pid=pid, epoch=0, payloads=[batch(1, size=5000)])])
+                rolls.append((await store.roll_active()).roll)
+                await store.roll()
+            for roll in rolls:
+                table = f"lakelog.hot_{roll}"
+
+                async def is_frozen(table: str = table) -> bool:
+                    (row,) = await admin.fetch(frozen, table)
+                    return bool(row["autovacuum_count"] == 1 and row["is_visible"])
+
+                await eventually_async(is_frozen, within=60)
+            for _ in range(100):
+                await admin.execute("select pg_current_xact_id()")
+            rows = [row for roll in rolls for row in await admin.fetch(frozen, f"lakelog.hot_{roll}")]
+            assert [row["autovacuum_count"] for row in rows] == [1, 1]
+            # The ages count from the freeze, not from the table's first row.
+            since = await admin.fetchval(newest) - before
+            assert all(max(row["age"], row["toast_age"]) <= since - 20 for row in rows)
+        finally:
+            await admin.close()
+            await store.close()
 
 
 async def test_a_server_with_too_few_lock_slots_is_refused_with_the_setting_to_change() -> None:
