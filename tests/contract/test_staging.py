@@ -317,6 +317,13 @@ async def test_a_writers_newest_decision_is_kept_while_its_topic_is(backing: Bac
         names = ("query/8", "query/9", "query/10", "once")
         kept = [name for name in names if await one.writes.find(topic.incarnation, name)]
         assert kept == ["query/8", "query/10", "once"]
+        await other.writes.trim(soon, timedelta(hours=1))
+        assert await one.writes.find(topic.incarnation, "query/10")
+        await other.writes.trim(soon, soon)
+        assert [name for name in names if await one.writes.find(topic.incarnation, name)] == ["query/8"]
+        for name in ("query/9", "query/10"):
+            await one.writes.decide(decided(topic, name, "a"), 0)
+            await one.writes.finish(topic.incarnation, name)
         await one.topic_delete(topic)
         await one.topic_forget(topic)
         await other.writes.trim(soon)

@@ -18,6 +18,8 @@ from lakelog.storage.store import Payload
 MARK_MEMORY = timedelta(hours=24)
 """How long a partition remembers that a write is in its log; longer than any staging call may take."""
 DECISION_MEMORY = timedelta(days=30)
+NEWEST_DECISION_MEMORY = timedelta(days=365)
+"""How long the newest decision of each writer is kept. A stream that was stopped for longer may write a batch twice."""
 """How long a finished decision is kept."""
 
 
@@ -58,10 +60,11 @@ class WriteCatalog(Protocol):
         """Record that everything is promoted, and clear the attempts. Safe to repeat."""
         ...
 
-    async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
+    async def trim(self, memory: timedelta = DECISION_MEMORY, newest_memory: timedelta = NEWEST_DECISION_MEMORY) -> int:
         """Delete decisions that finished longer than `memory` ago, and return how many.
 
-        The newest decision of each writer is kept while its topic exists.
+        The newest decision of each writer is kept for `newest_memory` while its topic exists. A write that is not part
+        of a stream is its own writer.
         """
         ...
 

@@ -13,6 +13,11 @@ from lakelog.engine.leasing.exclusions import Exclusions
 from lakelog.model.filter import Filter
 from lakelog.storage.store import HotBatch
 
+MAX_FILTERS = 32
+"""The largest number of groups and filters for which a batch stores the messages that they do not get."""
+MAX_EXCLUDED_PER_MESSAGE = 8
+"""The largest number of stored exclusions per message of a batch. Each takes about 100 bytes."""
+
 _OVERHEAD_BYTES = 500
 
 
@@ -47,11 +52,20 @@ class CachedBatch:
         if wanted is None and not self.targets:
             return None
         name = (group, str(wanted or ""))
-        found = self._exclusions.get(name)
+        # The last one is the most recently used.
+        found = self._exclusions.pop(name, None)
         if found is None:
+            self._make_room()
             excluded = {offset: ExclusionReason.FILTERED for offset, target in self.targets.items() if target != group}
-            found = self._exclusions[name] = Exclusions(self, wanted, excluded)
+            found = Exclusions(self, wanted, excluded)
+        self._exclusions[name] = found
         return found
+
+    def _make_room(self) -> None:
+        """Forget the exclusions that were not used for the longest time. They are evaluated again when needed."""
+        stored = sum(len(each.excluded) for each in self._exclusions.values())
+        while len(self._exclusions) >= MAX_FILTERS or stored > MAX_EXCLUDED_PER_MESSAGE * self.hot.count:
+            stored -= len(self._exclusions.pop(next(iter(self._exclusions))).excluded)
 
 
 def _decision_columns(hot: HotBatch) -> tuple[list[int], dict[int, int], dict[int, str]]:

@@ -14,6 +14,7 @@ from lakelog.storage.memory.clock import Clock
 from lakelog.storage.staging import (
     DECISION_MEMORY,
     MARK_MEMORY,
+    NEWEST_DECISION_MEMORY,
     Promoted,
     PromoteStatus,
     StagedBatch,
@@ -63,20 +64,21 @@ class MemoryWriteCatalog:
             done = replace(made.decision, attempts=(), finished=True)
             self._made[incarnation, write_id] = _RecordedDecision(decision=done, finished_at=self._clock())
 
-    async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
+    async def trim(self, memory: timedelta = DECISION_MEMORY, newest_memory: timedelta = NEWEST_DECISION_MEMORY) -> int:
         await asyncio.sleep(0)
         newest: dict[tuple[int, str], int] = {}
         for incarnation, write_id in self._made:
             writer, number = writer_of(write_id)
             newest[incarnation, writer] = max(number, newest.get((incarnation, writer), 0))
-        limit = self._clock() - memory
+        now = self._clock()
         doomed = [
             (incarnation, write_id)
             for (incarnation, write_id), made in self._made.items()
             if made.finished_at is not None
-            and made.finished_at < limit
+            and made.finished_at < now - memory
             and (
                 self._open_topic(incarnation) is None
+                or made.finished_at < now - newest_memory
                 or writer_of(write_id)[1] < newest[incarnation, writer_of(write_id)[0]]
             )
         ]

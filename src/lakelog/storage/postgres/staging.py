@@ -16,6 +16,7 @@ from lakelog.storage.postgres.queries import load
 from lakelog.storage.staging import (
     DECISION_MEMORY,
     MARK_MEMORY,
+    NEWEST_DECISION_MEMORY,
     Promoted,
     PromoteStatus,
     StagedBatch,
@@ -62,8 +63,12 @@ class PostgresWriteCatalog:
         # The call may be repeated, so a lost reply is reported as `Unavailable`.
         await self._database.read(_SQL["decision_finish"], incarnation, write_id)
 
-    async def trim(self, memory: timedelta = DECISION_MEMORY) -> int:
-        return int((await self._database.read(_SQL["decision_trim"], memory, TRIM_ROWS))[0][0])
+    async def trim(self, memory: timedelta = DECISION_MEMORY, newest_memory: timedelta = NEWEST_DECISION_MEMORY) -> int:
+        trimmed, found = 0, TRIM_ROWS
+        while found == TRIM_ROWS:
+            found = int((await self._database.read(_SQL["decision_trim"], memory, TRIM_ROWS, newest_memory))[0][0])
+            trimmed += found
+        return trimmed
 
 
 class PostgresStaging:

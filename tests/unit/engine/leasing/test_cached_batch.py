@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 
 import pytest
 
@@ -73,3 +74,16 @@ def test_a_batch_is_decoded_once_and_only_when_it_is_needed(monkeypatch: pytest.
     cached = CachedBatch(hot(messages(500)), 0)
     assert calls == []
     assert cached.batch is cached.batch and len(calls) == 1
+
+
+@pytest.mark.parametrize(("excluded", "stored"), [(20, module.MAX_EXCLUDED_PER_MESSAGE + 1), (1, module.MAX_FILTERS)])
+def test_a_batch_stores_exclusions_for_a_limited_number_of_groups(excluded: int, stored: int) -> None:
+    """Any number of groups with filters may read a topic. Those that were not used for long are evaluated again."""
+    some = [Message(value=b"v", target_group="billing") for _ in range(excluded)]
+    cached = CachedBatch(hot(some + messages(20 - excluded)), 0)
+    groups = [f"group-{number}" for number in range(100)]
+    first = {group: cached.exclusions(group, None) for group in groups}
+    assert all(cached.exclusions(groups[-1], None) is first[groups[-1]] for _ in range(3))
+    kept = list(takewhile(lambda group: cached.exclusions(group, None) is first[group], reversed(groups)))
+    assert len(kept) == stored
+    assert _excluded(cached, groups[0]) == dict.fromkeys(range(100, 100 + excluded), ExclusionReason.FILTERED)

@@ -63,7 +63,7 @@ select * from lakelog.decision where incarnation = $1 and write_id = $2;
 update lakelog.decision set finished_at = clock_timestamp(), attempts = '{}'
 where incarnation = $1 and write_id = $2 and finished_at is null;
 
--- decision_trim: deletes old finished decisions, except the newest of each writer in a topic that exists
+-- decision_trim: deletes old finished decisions; the newest of each writer in a topic that exists is kept for longer
 with doomed as (
     delete from lakelog.decision where ctid = any (array(
         select d.ctid from lakelog.decision d
@@ -72,6 +72,7 @@ with doomed as (
                 select from lakelog.decision n
                 where n.incarnation = d.incarnation and n.writer = d.writer and n.number > d.number
             ) or not exists (select from lakelog.topic t where t.incarnation = d.incarnation and t.closed_at is null)
+            or d.finished_at < clock_timestamp() - $3::interval
         )
         limit $2))
     returning 1
