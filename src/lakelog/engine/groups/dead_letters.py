@@ -63,6 +63,8 @@ from lakelog.storage.store import Appended, Catalog, PartitionStore, Refusal
 _PER_PURGE = 1000
 _PAGE, _FIRST_PAGE = 100, 20
 """The most dead letters that are read at once, and those that are read before their size is known."""
+READ_AT_ONCE = 8
+"""The number of dead letters with given ids that are read before the size of a page is checked."""
 PAGE_BYTES = 8 << 20
 """The decompressed size of dead letters at which a page ends."""
 _MAX_LOOKED_AT = 10_000
@@ -149,12 +151,13 @@ class DeadLetters:
         can_go = partial(is_ready, request=request)
         async for page, has_more in self._pages(scope, group, request, tally, can_go):  # noqa: B007
             topics = {found.topic.name: found.topic for found in page}
-            ready = _ready([found.letter for found in page], request, tally)
-            for share in shares(ready):
-                if request.dry_run:
-                    tally.went([one.letter for one in share])
-                else:
-                    await self._append(group, topics[share[0].letter.topic], share, tally)
+            with self._budget.held(_total_size(page), scope.environment_id):
+                ready = _ready([found.letter for found in page], request, tally)
+                for share in shares(ready):
+                    if request.dry_run:
+                        tally.went([one.letter for one in share])
+                    else:
+                        await self._append(group, topics[share[0].letter.topic], share, tally)
         if request.message_ids is not None and tally.first is not None and not tally.redriven:
             raise tally.first
         return tally.total(dry_run=request.dry_run, has_more=has_more)
@@ -175,8 +178,9 @@ class DeadLetters:
             by_cell: dict[int, builtins.list[DeadLetterKey]] = {}
             for found in page:
                 by_cell.setdefault(found.cursor[0], []).append(found.cursor[1])
-            for cell, keys in by_cell.items():
-                discarded += await self._cells[cell].groups.dead_discard(group.group_id, keys)
+            with self._budget.held(_total_size(page), scope.environment_id):
+                for cell, keys in by_cell.items():
+                    discarded += await self._cells[cell].groups.dead_discard(group.group_id, keys)
         if tally.first is not None and not discarded:
             raise tally.first
         return DiscardedDeadLetters(discarded=discarded)
@@ -208,9 +212,8 @@ class DeadLetters:
         """
         topics = await self._topics_of(scope, group, choice.topic)
         if choice.message_ids is not None:
-            ids = builtins.list(dict.fromkeys(choice.message_ids))
-            for first in range(0, len(ids), _PAGE):
-                yield await self._named(group, topics, ids[first : first + _PAGE], tally), False
+            async for named in self._named_pages(group, topics, choice.message_ids, tally):
+                yield named, False
             return
         wanted = _filter(choice.where)
         page: builtins.list[_Found] = []
@@ -228,6 +231,19 @@ class DeadLetters:
             size += _size(found.letter)
             left -= counts(found.letter)
         yield page, False
+
+    async def _named_pages(
+        self, group: Group, topics: Mapping[int, Topic], ids: Sequence[str], tally: Tally
+    ) -> AsyncIterator[builtins.list[_Found]]:
+        """Yield the dead letters with these ids in log order, page by page."""
+        ordered = sorted(dict.fromkeys(ids), key=parse_message_id)
+        page: builtins.list[_Found] = []
+        for first in range(0, len(ordered), READ_AT_ONCE):
+            page += await self._named(group, topics, ordered[first : first + READ_AT_ONCE], tally)
+            if len(page) >= _PAGE or _total_size(page) >= PAGE_BYTES:
+                yield page
+                page = []
+        yield page
 
     async def _walk(
         self,
@@ -361,6 +377,10 @@ def _size(letter: DeadLetter) -> int:
     """Return about how much memory a dead letter takes."""
     headers = sum(len(name) + len(text) for name, text in (letter.headers or {}).items())
     return len(letter.raw or b"") + len(letter.traceback or "") + len(letter.error or "") + headers + 1000
+
+
+def _total_size(page: Sequence[_Found]) -> int:
+    return sum(_size(found.letter) for found in page)
 
 
 def _cursor_text(cursor: Cursor) -> str:

@@ -74,6 +74,27 @@ async def test_a_filter_that_takes_long_does_not_stop_the_event_loop() -> None:
         assert await watching < max(0.1, took / 4)
 
 
+async def test_no_turn_of_the_event_loop_takes_more_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    advance, complete = module.Exclusions.advance, module.Exclusions.complete
+
+    def advanced(self: module.Exclusions, steps: int) -> int:
+        turns.append(advance(self, steps))
+        return turns[-1]
+
+    def completed(self: module.Exclusions) -> None:
+        turns.append(self.steps)
+        complete(self)
+
+    monkeypatch.setattr(module.Exclusions, "advance", advanced)
+    monkeypatch.setattr(module.Exclusions, "complete", completed)
+    wanted = b"a" * 40 + b"b"
+    async with started(b"a" * (256 << 10), wanted) as (engine, scope):
+        assert await consume(engine, scope, COSTLY) == [wanted]
+    # Three milliseconds. The whole evaluation takes more than 10 million steps.
+    assert sum(turns) > 10_000_000 and max(turns) <= 3_000_000
+
+
 async def test_messages_are_delivered_before_all_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVALUATION_STEPS", 1)
     engine_calls: list[int] = []
