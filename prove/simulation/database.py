@@ -215,6 +215,10 @@ class _StoreConnection(_Connection):
     def is_listening(self) -> bool:
         return cast("bool", self._there.is_listening)
 
+    @property
+    def senders(self) -> int:
+        return cast("int", self._there.senders)
+
     async def close(self) -> None:
         """Do nothing: the database keeps running."""
 

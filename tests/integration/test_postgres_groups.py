@@ -17,7 +17,8 @@ from lakelog.model.group import GroupKind, GroupSettings, GroupTopic
 from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, JournalRequest
 from lakelog.storage.postgres import migrate, open_catalog, open_store
-from lakelog.storage.postgres.connection import POOL_SIZE, SETTINGS
+from lakelog.storage.postgres.connection import SETTINGS
+from lakelog.storage.postgres.connection_room import POOL_SIZE
 from lakelog.storage.store import PartitionStore
 from tests.contract.group_values import commit, entry, letter, rows_of, versions_of, write
 from tests.contract.values import create_one, head_of, plain

@@ -67,7 +67,7 @@ class Cluster:
         self._process: Process | None = None
 
     def start(self, *, within: float = 60.0) -> Cluster:
-        command = Command(argv=self._argv(), ready=self._answers, user=_unprivileged(), cwd=self.folder)
+        command = Command(argv=self._argv(), ready=self._answers, user=unprivileged(), cwd=self.folder)
         self._process = Process(command, log_path=self.folder / "postgres.log")
         self._process.start(within=within)
         return self
@@ -176,7 +176,7 @@ class Cluster:
         return True
 
 
-def _unprivileged() -> str | None:
+def unprivileged() -> str | None:
     """Return the user to run PostgreSQL as, because it refuses to run as root; None for the current user."""
     if os.geteuid() != 0:
         return None
@@ -193,7 +193,7 @@ def _binary(name: str) -> str:
 
 
 def _run(argv: Sequence[str]) -> None:
-    who = _unprivileged()
+    who = unprivileged()
     group = pwd.getpwnam(who).pw_gid if who else None
     done = subprocess.run(
         list(argv),
@@ -213,7 +213,7 @@ def _new_folder() -> Path:
     # Not pytest's tmp_path: the unprivileged user cannot enter its parents.
     folder = Path(tempfile.mkdtemp(prefix="lakelog-pg-"))
     watchdog.watch_folder(str(folder))
-    user = _unprivileged()
+    user = unprivileged()
     if user:
         shutil.chown(folder, user)
     return folder

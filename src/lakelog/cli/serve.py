@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -112,7 +113,9 @@ def check(settings: ServerSettings) -> None:
 
     async def look() -> list[str]:
         try:
-            catalog, cells = await open_stores(_url(settings), settings.cells)
+            catalog, cells = await open_stores(
+                _url(settings), settings.cells, connections=settings.database_connections
+            )
         except Unavailable:
             # The server starts unready, waits for PostgreSQL, and checks then.
             return []
@@ -137,7 +140,8 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     from lakelog.maintenance import Maintenance
     from lakelog.storage.postgres import open_stores
 
-    catalog, cells = await patiently(lambda: open_stores(_url(settings), settings.cells), limit=settings.start_seconds)
+    opening = partial(open_stores, _url(settings), settings.cells, connections=settings.database_connections)
+    catalog, cells = await patiently(opening, limit=settings.start_seconds)
     chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store, logs_groups=True)
     engine = Engine(catalog, cells, chosen)
     maintenance = Maintenance(engine)

@@ -17,7 +17,12 @@ from lakelog.storage.store import PartitionStore
 
 _ANNOUNCE_AFTER_SECONDS = 0.001
 _ANNOUNCE_UNDER_LOAD_SECONDS = 0.005
-"""The shortest time between announcements. A NOTIFY for each commit would serialize all commits."""
+"""The shortest time between announcements under load. A NOTIFY for each commit would serialize all commits.
+
+It is multiplied by the number of other processes that announce: each process hears all of them, so the work of all
+processes would grow with the square of their number.
+"""
+_LONGEST_PAUSE_SECONDS = 0.1
 
 _AGAIN_SECONDS = 0.1
 """The time before an announcement that failed is sent again."""
@@ -115,7 +120,8 @@ class Announcer:
     async def _send(self) -> None:
         pause = _ANNOUNCE_AFTER_SECONDS
         while True:
-            pause = min(2 * pause, _ANNOUNCE_UNDER_LOAD_SECONDS) if self._tell.is_set() else _ANNOUNCE_AFTER_SECONDS
+            longest = min(_ANNOUNCE_UNDER_LOAD_SECONDS * max(1, self._store.senders), _LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, longest) if self._tell.is_set() else _ANNOUNCE_AFTER_SECONDS
             await self._tell.wait()
             self._tell.clear()
             grown, self._grown = self._grown, set()

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Mapping
 from lakelog.errors import LakelogError, first_line
 from lakelog.maintenance.election import Election
 from lakelog.reporting import FailureLog
+from lakelog.storage.background import is_background
 from lakelog.storage.store import PartitionStore
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Agent(ABC):
         return won
 
     async def _loop(self) -> None:
+        is_background.set(True)
         while True:
             await asyncio.sleep(self._every_seconds * _chance.uniform(0.75, 1.25))
             await self.attempt(self.work())

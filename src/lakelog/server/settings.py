@@ -22,6 +22,12 @@ class ServerSettings(BaseSettings):
     cells: dict[str, str] = Field(
         default_factory=dict, repr=False, description="JSON: names and URLs of the databases that hold partitions."
     )
+    database_connections: int = Field(
+        default=6,
+        ge=2,
+        le=200,
+        description="Connections of a process to each database; one of them listens for announcements.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 for any free port.")
     forward: bool = Field(

@@ -79,6 +79,11 @@ class ChangeStore(Protocol):
         ...
 
     @property
+    def senders(self) -> int:
+        """The number of other processes whose announcements arrived in the last seconds."""
+        ...
+
+    @property
     def is_listening(self) -> bool:
         """Whether a reader of `announcements` receives them.
 

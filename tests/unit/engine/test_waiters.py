@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection
+
+import pytest
 
 from lakelog.engine.waiters import Announcer, Waiters
 from lakelog.errors import Unavailable
@@ -15,6 +18,11 @@ class AnnouncingStore(WatchedStore):
     def __init__(self) -> None:
         super().__init__()
         self.announced: list[set[int]] = []
+        self.others = 0
+
+    @property
+    def senders(self) -> int:
+        return self.others
 
     async def announce(self, pids: Collection[int]) -> None:
         self.announced.append(set(pids))
@@ -82,6 +90,21 @@ async def test_an_announcement_that_failed_is_sent_again() -> None:
     await eventually_async(lambda: len(store.announced) == 1)
     announcer.grew(2)
     await eventually_async(lambda: store.announced == [{1}, {1, 2}])
+    await announcer.stop()
+
+
+@pytest.mark.parametrize(("senders", "most"), [(0, 70), (9, 12), (500, 8)])
+async def test_processes_that_announce_at_the_same_time_announce_less_often(senders: int, most: int) -> None:
+    """Each process hears all others: without this, their work grows with the square of their number."""
+    store = AnnouncingStore()
+    store.others = senders
+    announcer = Announcer(store, Waiters())
+    announcer.start()
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        announcer.grew(1)
+        await asyncio.sleep(0.001)
+    assert 2 <= len(store.announced) <= most
     await announcer.stop()
 
 

@@ -36,6 +36,10 @@ class MemoryAnnouncements:
         self._listeners: WeakKeyDictionary[Listener, None] = WeakKeyDictionary()
 
     @property
+    def senders(self) -> int:
+        return 0
+
+    @property
     def is_listening(self) -> bool:
         return bool(self._listeners)
 

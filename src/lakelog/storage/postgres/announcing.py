@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Collection
 
 import asyncpg
 
+from lakelog import failpoints
 from lakelog.errors import LakelogError
 from lakelog.storage.changes import ChangedRows, KnownRows
 from lakelog.storage.postgres.changes import changes_read
@@ -28,6 +29,8 @@ _PING_SECONDS = 2.0
 """How long a check may take."""
 _DOUBT_SECONDS = 2.0
 """How long the connection that listens is trusted after a check."""
+_SENDER_SECONDS = 2.0
+"""How long a process counts as a sender after its last announcement."""
 _COMPARE_EVERY = 5
 """With several hosts, their timelines are compared once in this many checks."""
 _RECONNECT_SECONDS = 0.5
@@ -44,6 +47,14 @@ class PostgresChanges:
         self._name = secrets.token_hex(4)
         self._confirmed_at = -math.inf
         """When the connection that listens was last known to work."""
+        self._heard_at: dict[str, float] = {}
+        """When an announcement of each other process last arrived."""
+
+    @property
+    def senders(self) -> int:
+        after = time.monotonic() - _SENDER_SECONDS
+        self._heard_at = {name: at for name, at in self._heard_at.items() if at > after}
+        return len(self._heard_at)
 
     @property
     def is_listening(self) -> bool:
@@ -53,6 +64,8 @@ class PostgresChanges:
         return await changes_read(self._database, known)
 
     async def announce(self, numbers: Collection[int]) -> None:
+        if failpoints.armed:
+            failpoints.hit("announcement.before_send")
         text = ",".join(map(str, numbers)) if len(numbers) <= _MAX_ANNOUNCED else ""
         await self._database.read(_SQL["changes_announce"], f"{self._name}:{text}")
 
@@ -62,6 +75,7 @@ class PostgresChanges:
         def hear(_connection: object, _process: int, _channel: str, text: object) -> None:
             sender, _, numbers = str(text).partition(":")
             if sender != self._name:
+                self._heard_at[sender] = time.monotonic()
                 heard.put_nowait({int(number) for number in numbers.split(",") if number})
 
         while True:

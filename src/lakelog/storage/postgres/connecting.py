@@ -30,6 +30,9 @@ ASK_AGAIN_SECONDS = 0.5
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 """The times in seconds and the number of probes after which a connection to a vanished peer is closed."""
 
+_STARTUP = ("application_name", "timezone")
+"""Settings in the first message of a connection. PgBouncer refuses most others there, so a statement sets them."""
+
 _ROLE = """
 select current_setting('transaction_read_only') = 'on' as is_read_only,
        case when pg_is_in_recovery() then 0
@@ -124,7 +127,7 @@ async def open_session(
     """
     options: dict[str, Any] = {
         "connection_class": Session,
-        "server_settings": dict(server_settings),
+        "server_settings": {name: server_settings[name] for name in _STARTUP if name in server_settings},
         "command_timeout": command_timeout,
         "timeout": CONNECT_SECONDS,
         # Checked in `check`, which names the reason.
@@ -132,18 +135,20 @@ async def open_session(
     }
     hosts = address.each_host() if address.has_several_hosts else [{}]
     try:
-        return await _first([partial(_open, url, {**options, **host}, lowest) for host in hosts], lowest)
+        later = "; ".join(f"set {name} = '{text}'" for name, text in server_settings.items() if name not in _STARTUP)
+        return await _first([partial(_open, url, {**options, **host}, lowest, later) for host in hosts], lowest)
     except (*LOST, asyncpg.PostgresError, NotWritable) as error:
         raise translated(address, error) from error
     except ValueError:
         raise invalid_url() from None
 
 
-async def _open(url: str, options: Mapping[str, Any], lowest: int) -> Session:
+async def _open(url: str, options: Mapping[str, Any], lowest: int, then: str) -> Session:
     session: Session = await asyncpg.connect(url, **options)
     try:
         session.is_unconfirmed = False
         _keep_alive(session)
+        await session.execute(then, timeout=CONNECT_SECONDS)
         await asyncio.wait_for(session.check(lowest), CONNECT_SECONDS)
         if session.timeline > lowest:
             await asyncio.wait_for(session.begin_timeline(), 3 * CONNECT_SECONDS)

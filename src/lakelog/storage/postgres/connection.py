@@ -19,12 +19,11 @@ from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, Sch
 from lakelog.reporting import FailureLog
 from lakelog.storage.postgres.address import DatabaseAddress, address_of
 from lakelog.storage.postgres.connecting import LOST, NotWritable, Session, open_session, reason_of, refusal_of
+from lakelog.storage.postgres.connection_room import POOL_SIZE, ConnectionRoom
 from lakelog.storage.postgres.late_check import LateCheck
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.timeline import Follower, timeline_of
-from lakelog.storage.turns import FairSemaphore
 
-POOL_SIZE = 8
 TRIM_ROWS = 20_000
 """Number of rows that one statement of background work deletes."""
 ACQUIRE_SECONDS = 10.0
@@ -107,7 +106,7 @@ class Database:
         self._size = size
         self._outages = _outages.setdefault(self._address, Outages(self._address))
         self._is_open = False
-        self._room = FairSemaphore(size)
+        self._room = ConnectionRoom(size)
         self._idle: list[Session] = []
         self._used: set[Session] = set()
         self.timeline = timeline_of(self._address)
@@ -128,15 +127,18 @@ class Database:
         return database
 
     @classmethod
-    def open_later(cls, url: str, error: Unavailable, check: Callable[[], Awaitable[None]]) -> Database:
+    def open_later(
+        cls, url: str, error: Unavailable, check: Callable[[], Awaitable[None]], *, size: int = POOL_SIZE
+    ) -> Database:
         """Return a database that could not be reached. Calls fail with `Unavailable` until `check` has succeeded once.
 
         Args:
             url: The URL.
             error: Why it could not be reached.
             check: Raises an error if it still cannot be reached, or is not the expected database.
+            size: The largest number of connections for statements.
         """
-        database = cls(url, POOL_SIZE)
+        database = cls(url, size)
         database._is_open = True
         database._late = LateCheck(check, str(database._address))
         database._outages.not_connected(error)
