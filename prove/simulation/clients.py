@@ -10,7 +10,7 @@ from typing import Any
 
 from lakelog.engine import Engine
 from lakelog.model.shard import Shard
-from lakelog.model.topic import Scope
+from lakelog.model.topic import Scope, Topic
 from prove.simulation.facts import Facts, SimulatedProcess
 from prove.simulation.loop import Node, VirtualLoop
 from prove.simulation.network import Request, SimulatedNetwork
@@ -30,6 +30,8 @@ class SimulatedWorld:
         self.facts = facts
         self.chance = chance
         self.servers: list[SimulatedServer] = []
+        self.topics: dict[int, Topic] = {}
+        """The topics by incarnation."""
         self.scope: Scope
         self.crashed: set[int] = set()
         """Processes that died."""

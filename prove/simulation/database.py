@@ -22,6 +22,7 @@ from prove.simulation.loop import Node, VirtualLoop, driven
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_MS = round(START.timestamp() * 1000)
+_REPLACED = "The database was replaced by a promoted standby during the call."
 _READS = (
     "read",
     "find",
@@ -126,12 +127,18 @@ def _is_read(verb: str) -> bool:
 
 
 class _Connection:
-    """A store of the database, called through the connection of a server."""
+    """A store of the database, called through the connection of a server.
 
-    def __init__(self, database: SimulatedDatabase, node: Node, there: Any) -> None:
+    `home` has the timeline of the store. Calls that were sent on an earlier timeline fail.
+    """
+
+    def __init__(
+        self, database: SimulatedDatabase, node: Node, there: Any, home: _StoreConnection | None = None
+    ) -> None:
         self._database = database
         self._node = node
         self._there = there
+        self._home = home
 
     def __getattr__(self, verb: str) -> Any:
         call = partial(self._call, verb, getattr(self._there, verb), _is_read(verb))
@@ -140,6 +147,10 @@ class _Connection:
 
     async def _call(self, verb: str, method: Any, is_read: bool, *args: Any, **kwargs: Any) -> Any:
         database = self._database
+        home = self._home
+        if home is not None:
+            home.notice()
+        timeline = 0 if home is None else home.timeline
         done = database.loop.create_future()
         kind, until = database.fault(self._node.name, verb) if database.call_faults else (None, 0.0)
         late = database.delay()
@@ -148,12 +159,17 @@ class _Connection:
         database.loop.call_later(
             late,
             self._arrive,
-            (verb, method, args, kwargs),
+            (verb, method, args, kwargs, timeline),
             "refused" if is_read and kind in ("lost before", "lost after") else kind,
             done,
             context=database.node.context,
         )
-        return await done
+        result = await done
+        if home is not None and home.newest != timeline:
+            # Another session may have found the new timeline first.
+            home.notice()
+            raise Unavailable(_REPLACED) if is_read else OutcomeUnknown(_REPLACED)
+        return result
 
     def _begin_trouble(self, kind: str, late: float, until: float) -> float:
         self._database.faults[f"store: {kind}"] += 1
@@ -161,10 +177,13 @@ class _Connection:
             return until - self._database.loop.now
         return late + self._database.chance.random() if kind == "slow" else late
 
-    def _arrive(self, asked: tuple[str, Any, Any, Any], kind: str | None, done: asyncio.Future[Any]) -> None:
-        verb, method, args, kwargs = asked
+    def _arrive(self, asked: tuple[str, Any, Any, Any, int], kind: str | None, done: asyncio.Future[Any]) -> None:
+        verb, method, args, kwargs, timeline = asked
         database = self._database
-        if kind == "refused":
+        if self._home is not None and self._home.newest != timeline:
+            # The session was open on the replaced node.
+            self._answer(done, None, OutcomeUnknown(_REPLACED) if not _is_read(verb) else Unavailable(_REPLACED))
+        elif kind == "refused":
             self._answer(done, None, Unavailable("The database cannot be reached."))
         elif kind == "lost before":
             self._answer(done, None, OutcomeUnknown("The connection was lost."))
@@ -198,18 +217,36 @@ class _Connection:
 
 class _StoreConnection(_Connection):
     def __init__(self, database: SimulatedDatabase, node: Node, there: MemoryStore) -> None:
-        super().__init__(database, node, there)
-        self.groups = _Connection(database, node, there.groups)
-        self.cold = _Connection(database, node, there.cold)
-        self.staging = _Connection(database, node, there.staging)
-        self.elections = _Connection(database, node, there.elections)
+        super().__init__(database, node, there, self)
+        self.groups = _Connection(database, node, there.groups, self)
+        self.cold = _Connection(database, node, there.cold, self)
+        self.staging = _Connection(database, node, there.staging, self)
+        self.elections = _Connection(database, node, there.elections, self)
         self.timelines = there.timelines
         self.announcements = there.announcements
-        self.on_replaced = there.on_replaced
+        self.timeline: int = there.timeline
+        """The highest timeline that this server knows."""
+        self._followers: list[Callable[[], None]] = []
+        there.on_replaced(self._ping)
 
     @property
-    def timeline(self) -> int:
+    def newest(self) -> int:
         return cast("int", self._there.timeline)
+
+    def on_replaced(self, call: Callable[[], None]) -> None:
+        self._followers.append(call)
+
+    def notice(self) -> None:
+        """Tell the followers about a new timeline. A server does that with its first session on it."""
+        if self.timeline < self.newest:
+            self.timeline = self.newest
+            for call in self._followers:
+                call()
+
+    def _ping(self) -> None:
+        """Let the server find out within a second, even if it makes no call."""
+        loop = self._database.loop
+        loop.call_later(self._database.chance.random(), self.notice, context=self._node.context)
 
     @property
     def is_listening(self) -> bool:

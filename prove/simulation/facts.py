@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +27,12 @@ for _row in _EMPTY.values():
     if "outcome" in _row:
         # The default: a call whose process dies has an unknown outcome.
         _row["outcome"] = int(CallOutcome.INFO)
+
+
+_CALLS = ("attempt", "answer", "call", "read", "member")
+_OBSERVED = ("delivery", "seen", "progress", "sample", "cut")
+_PLACED = ("partition", "offset", "duplicate")
+"""The columns of a response to a publish."""
 
 
 hashed = lru_cache(maxsize=20_000)(text_id)
@@ -54,6 +60,8 @@ class Facts:
         self.trace: list[str] | None = [] if traced else None
         self._ids: dict[str, int] = {}
         self._decoded: dict[bytes, list[Message]] = {}
+        self._lost_ns = -1
+        """The time of the last failover. Responses to calls that began before it are not known."""
         if traced:
             database.log = self.say
 
@@ -93,11 +101,41 @@ class Facts:
 
     def complete(self, row: Row, outcome: CallOutcome, **columns: Any) -> None:
         """Record the response to a call."""
+        if row["invoked_ns"] <= self._lost_ns:
+            outcome, columns = CallOutcome.INFO, {}
         row["outcome"] = int(outcome)
         row["completed_ns"] = self.now_ns()
         if "invoked_wall_ms" in row:
             row["completed_wall_ms"] = self._database.now_ms()
         row.update(columns)
+
+    def lose(self, since_ns: int, tokens: Mapping[tuple[int, int], int]) -> None:
+        """Forget all responses since a time: a failover may have lost their effects, so their outcome is unknown.
+
+        Args:
+            since_ns: The time from which on writes were lost.
+            tokens: The last token by topic and partition. Leases up to it were not lost.
+        """
+        self._lost_ns = self.now_ns()
+        for name in _CALLS:
+            for row in self.rows[name]:
+                if row["completed_ns"] >= since_ns:
+                    row.update({each: _EMPTY[name][each] for each in (_PLACED if name == "attempt" else ())})
+                    row["outcome"] = int(CallOutcome.INFO)
+        for name in _OBSERVED:
+            time = "at_ns" if "at_ns" in _EMPTY[name] else "completed_ns"
+            self.rows[name] = [row for row in self.rows[name] if row[time] < since_ns or self._is_kept(row, tokens)]
+
+    def _is_kept(self, row: Row, tokens: Mapping[tuple[int, int], int]) -> bool:
+        """Return whether an observation is a message of a lease that was not lost."""
+        place = (row["topic"], row.get("partition", -1))
+        if "token" in row:
+            return bool(0 <= row["token"] <= tokens.get(place, -1))
+        return "hash" in row and any(
+            (each["process"], each["counter"], each["topic"], each["partition"], each["offset"])
+            == (row["process"], row["counter"], *place, row["offset"])
+            for each in self.rows["delivery"]
+        )
 
     def say(self, text: str) -> None:
         if self.trace is not None:

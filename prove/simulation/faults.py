@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from lakelog.model.message import PARTITION_BITS, partition_of_id
 from prove.checker.invariant import FaultInterval
 from prove.simulation.clients import SimulatedClient, SimulatedWorld
 from prove.simulation.database import DatabaseFault, LostThenLate, SimulatedDatabase
 from prove.simulation.network import NetworkConditions
 from prove.simulation.plan import DAMAGED, LOST_THEN_LATE, NEIGHBOURS, PlannedFault
+from prove.simulation.standby import StandbyCopy
 
 Replace = Callable[[SimulatedClient], None]
 """A function that starts another client in place of one that died."""
@@ -34,6 +36,8 @@ class SimulatedFaults:
         self._clients = clients
         self._replace = replace
         self.noted: list[FaultInterval] = []
+        self._standbys: dict[int, tuple[StandbyCopy, int]] = {}
+        """By cell: what a standby has received that will be promoted, and since when it receives nothing."""
 
     async def run(self) -> None:
         world = self._world
@@ -46,6 +50,8 @@ class SimulatedFaults:
     async def heal(self) -> None:
         """Heal all faults: start all servers and stop all losses of messages."""
         world, loop = self._world, self._world.loop
+        for cell in list(self._standbys):
+            self._promote(cell)
         world.network.conditions = NetworkConditions()
         world.network.is_healed = True
         self._database.call_faults.clear()
@@ -153,6 +159,26 @@ class SimulatedFaults:
     def _clock_of_the_database_jumps(self, seconds: float) -> str:
         self._database.ahead_ms += int(1000 * seconds)
         return ""
+
+    def _standby_promoted(self, seconds: float) -> str | None:
+        cell = self._world.chance.choice(list(self._database.cells))
+        if cell in self._standbys:
+            return None
+        self._standbys[cell] = (StandbyCopy(self._database.cells[cell]), self._world.facts.now_ns())
+        self._world.loop.call_later(seconds, self._promote, cell, context=self._world.loop.world.context)
+        return f"cell {cell}"
+
+    def _promote(self, cell: int) -> None:
+        if cell in self._standbys:
+            standby, since_ns = self._standbys.pop(cell)
+            tokens = standby.promote()
+            facts = self._world.facts
+            facts.say(f"PROMOTED the standby of cell {cell}")
+            places = {
+                (facts.id(self._world.topics[pid >> PARTITION_BITS].name), partition_of_id(pid)): token
+                for pid, token in tokens.items()
+            }
+            facts.lose(since_ns, places)
 
     def _store(self, kind: str, seconds: float) -> None:
         running = [server.node.name for server in self._world.servers if server.node is not None]

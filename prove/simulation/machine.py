@@ -26,13 +26,18 @@ _log = logging.getLogger("lakelog")
 
 
 class _Unexpected(logging.Handler):
-    """Keeps log records of level error, because the engine logs unexpected states as errors."""
+    """Keeps log records of level error, because the engine logs unexpected states as errors.
+
+    Messages that a failover lost are expected.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if vars(record).get("event") == "messages_lost":
+            return
         error = record.exc_info[1] if record.exc_info else None
         self.found.append(f"{record.name}: {record.getMessage()} ({error!r})")
 

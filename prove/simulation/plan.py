@@ -36,6 +36,10 @@ DAMAGED = "segment damaged"
 SLOW_NEIGHBOUR = "neighbour: object store slow"
 NEIGHBOURS = ("neighbour: segment damaged", "neighbour: unknown journal event", SLOW_NEIGHBOUR)
 """The kinds of faults of another project on the same servers, which last until the run ends."""
+PROMOTED = "standby promoted"
+"""The fault in which a standby without the last writes of a cell replaces it."""
+PROMOTED_SHARE = 0.05
+"""The share of seeds with a failover."""
 LOST_THEN_LATE = "store: commit lost, journal late"
 """The fault that loses the response to a written commit of leases. The journal is read only after the end of the
 lease.
@@ -94,7 +98,36 @@ def drawn(seed: int) -> SimulationPlan:
     plan = _with_more(_drawn_first(seed), random.Random(f"more {seed}"))
     chance = random.Random(f"shards {seed}")
     has_shards = not plan.neighbour and chance.random() < 0.15
-    return replace(plan, shard_seconds=chance.choice((0.7, 1000.0)) if has_shards else 0.0)
+    plan = replace(plan, shard_seconds=chance.choice((0.7, 1000.0)) if has_shards else 0.0)
+    chance = random.Random(f"promotion {seed}")
+    return _with_promotion(plan, chance) if chance.random() < PROMOTED_SHARE else plan
+
+
+def _with_promotion(plan: SimulationPlan, chance: random.Random) -> SimulationPlan:
+    """Return the plan with a failover that loses writes.
+
+    The history of the lost time is not judged, so the plan has nothing that needs it: seeks, redrives, members and late
+    repeats.
+    """
+    faults = [each for each in plan.faults if each.kind not in (DAMAGED, DATABASE_CLOCK_JUMPS, *NEIGHBOURS)][:4]
+    at = plan.seconds * (0.2 + 0.6 * chance.random())
+    faults.append(PlannedFault(at=at, kind=PROMOTED, seconds=0.02 + 0.7 * chance.random() ** 2))
+    return replace(
+        plan,
+        cells=1,
+        publishes=max(4, plan.publishes),
+        members=0,
+        looks=0,
+        seeks=0,
+        redrives=0,
+        max_count=None,
+        forgets=0.0,
+        repeats_late=False,
+        remembered_bytes=None,
+        neighbour=False,
+        shard_seconds=0.0,
+        faults=tuple(sorted(faults, key=lambda each: each.at)),
+    )
 
 
 def _drawn_first(seed: int) -> SimulationPlan:

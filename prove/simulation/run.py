@@ -15,7 +15,7 @@ from typing import Any
 
 from lakelog.engine import Engine
 from lakelog.model.message import PARTITION_BITS, partition_of_id
-from lakelog.model.topic import Retention, Topic, TopicSettings
+from lakelog.model.topic import Retention, TopicSettings
 from lakelog.storage.memory import MemoryStore
 from prove.checker.invariant import GroupRules, RunInfo
 from prove.history.tables import OwnerVerb, SampleKind, Tables
@@ -105,7 +105,6 @@ class _Scenario:
         self.neighbourhood = NoisyNeighbours(self.world, self.database)
         self._times = [0, 0, 0, 0]
         self._observer: Engine
-        self._topics: dict[int, Topic] = {}
         self._damaged: tuple[str, int] | None = None
         self.database.watchers["log_start_raise"] = self._cut
 
@@ -116,7 +115,7 @@ class _Scenario:
             if head is not None and count:
                 self.facts.row(
                     "cut",
-                    topic=self.facts.id(self._topics[pid >> PARTITION_BITS].name),
+                    topic=self.facts.id(self.world.topics[pid >> PARTITION_BITS].name),
                     partition=partition_of_id(pid),
                     first=head.log_start - count,
                     end=head.log_start,
@@ -127,7 +126,7 @@ class _Scenario:
         if kind in NEIGHBOURS:
             self.neighbourhood.begin_fault(kind)
             return
-        topic = max(self._topics.values(), key=lambda each: each.partitions)
+        topic = max(self.world.topics.values(), key=lambda each: each.partitions)
         partition = self.world.chance.randrange(topic.partitions)
         file = self.database.cold.seal(topic.pid(partition), "segment", self.database.cells[topic.cells[partition]])
         file.damaged = 1.0
@@ -136,7 +135,7 @@ class _Scenario:
 
     def _lease_untold(self, process: SimulatedProcess, pid: int) -> None:
         """Record that a message may have been leased and given back because it could not be read."""
-        topic, group = self.facts.id(self._topics[pid >> PARTITION_BITS].name), self.facts.id(LEASE_GROUP)
+        topic, group = self.facts.id(self.world.topics[pid >> PARTITION_BITS].name), self.facts.id(LEASE_GROUP)
         self.facts.invoke("call", process, topic=topic, group=group, owner=process.id, verb=int(OwnerVerb.CONSUME))
 
     async def execute(self) -> None:
@@ -181,7 +180,7 @@ class _Scenario:
         for number, (name, partitions) in enumerate(plan.topics.items()):
             keeps = Retention(max_count=plan.max_count) if number == 0 else Retention()
             topic = await engine.topics.create(world.scope, name, partitions, TopicSettings(retention=keeps))
-            self._topics[topic.incarnation] = topic
+            self.world.topics[topic.incarnation] = topic
         if plan.neighbour:
             self.clients += await self.neighbourhood.settle(engine)
 

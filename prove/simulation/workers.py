@@ -130,6 +130,9 @@ class SimulatedWorker(SimulatedClient):
                 self._note_beside(begun, [error])
             return None
         facts.complete(row, CallOutcome.OK)
+        if row["outcome"] != CallOutcome.OK:
+            # A failover may have lost the leases.
+            return None
         together = sum(len(lease.offsets) for lease in consumed.leases)
         for lease in consumed.leases:
             self._note(lease, row, ask, together)
@@ -298,10 +301,11 @@ class SimulatedWorker(SimulatedClient):
     ) -> Sequence[Answered | LakelogError]:
         """Record the leases that came with the outcomes of answers, to be worked on next. Return the outcomes."""
         self.facts.complete(call, CallOutcome.OK if consumed.refusal is None else outcome_of(consumed.refusal))
-        together = sum(len(lease.offsets) for lease in consumed.leases)
-        for lease in consumed.leases:
+        leases = consumed.leases if call["outcome"] != CallOutcome.INFO or consumed.refusal is not None else []
+        together = sum(len(lease.offsets) for lease in leases)
+        for lease in leases:
             self._note(lease, call, ask, together)
-        self._taken += consumed.leases
+        self._taken += leases
         assert consumed.answered is not None
         return consumed.answered
 
