@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -28,6 +29,7 @@ from tests.contract.values import (
 )
 
 ROUNDS = 30
+BATCHES = 400
 AGED = (("key_append", "expires_at"), ("key_reservation", "expires_at"), ("producer", "at"), ("period", "began_at"))
 
 
@@ -212,3 +214,35 @@ async def test_keys_that_expired_are_found_through_an_index(database: str) -> No
         )
         plan = "\n".join(row[0] for row in rows)
         assert "key_append_expired" in plan and "actual rows=0" in plan, plan
+
+
+async def test_a_producer_is_found_quickly_while_a_long_transaction_runs(database: str) -> None:
+    async with opened(database) as (store, admin):
+        pid, producer = await create_one(store), new_producer()
+        await appended(store, numbered(pid, run(producer, 0)))
+        pages_at_first = await _pages_read(admin, pid, producer)
+        reader = await asyncpg.connect(database)
+        try:
+            async with reader.transaction(isolation="repeatable_read"):
+                await reader.fetchval("select count(*) from lakelog.producer")
+                for sequence in range(1, BATCHES):
+                    await appended(store, numbered(pid, run(producer, sequence)))
+                    if sequence % (BATCHES // 4) == 0:
+                        await store.trim({})
+                assert await _pages_read(admin, pid, producer) <= pages_at_first + 2
+        finally:
+            await reader.close()
+        assert (await store.trim({})).producers == BATCHES // 4 - 1
+        assert await admin.fetchval("select count(*) from lakelog.producer") == 1
+        (verdict,) = (await refused(store, numbered(pid, run(producer, BATCHES - 5)))).verdicts
+        assert verdict.verdict is Verdict.DUPLICATE
+
+
+async def _pages_read(admin: asyncpg.Connection, pid: int, producer: bytes) -> int:
+    search = (
+        "explain (analyze, buffers, format json) select f.* from lakelog.period_slots() s "
+        "cross join lateral lakelog.producer_find($1, $2, s.used, clock_timestamp()) f"
+    )
+    await admin.fetchval(search, pid, producer)
+    (plan,) = json.loads(await admin.fetchval(search, pid, producer))
+    return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])

@@ -159,7 +159,8 @@ begin
         ) g
         left join lateral lakelog.producer_find(g.pid, g.producer, v_slots, v_now) s on true
         cross join lateral (select s.offsets || g.offsets as offsets) r
-        on conflict (pid, producer, slot) do update set last = excluded.last, offsets = excluded.offsets, at = excluded.at;
+        -- A producer that was inactive for a day begins again at 0, and an old row may not have been trimmed.
+        on conflict (pid, producer, last, slot) do update set offsets = excluded.offsets, at = excluded.at;
     end if;
     if cardinality(k_pids) > 0 then
         if cardinality(v_expired) > 0 then
@@ -844,27 +845,35 @@ $_$;
 CREATE FUNCTION lakelog.period_empty() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 declare
     v_slot smallint;
+    v_table text;
+    v_has_rows boolean;
 begin
     if not pg_try_advisory_xact_lock(lakelog.lock_key(-6)) then
-        return false;
+        return null;
     end if;
     select slot into v_slot from lakelog.period
     where ended_at <= clock_timestamp() - lakelog.period_memory() order by ended_at limit 1;
     if v_slot is null then
-        return false;
+        return null;
     end if;
     perform set_config('lock_timeout', '100ms', true);
-    execute format('truncate lakelog.producer_%1$s, lakelog.key_append_%1$s, lakelog.key_reservation_%1$s', v_slot);
+    foreach v_table in array array['producer', 'key_append', 'key_reservation'] loop
+        execute format('select exists (select from lakelog.%s_%s)', v_table, v_slot) into v_has_rows;
+        if v_has_rows then
+            execute format('truncate lakelog.%s_%s', v_table, v_slot);
+            return false;
+        end if;
+    end loop;
     update lakelog.period set began_at = null, ended_at = null where slot = v_slot;
     return true;
 exception
     when lock_not_available then
-        return false;
+        return null;
 end
-$_$;
+$$;
 
 CREATE FUNCTION lakelog.period_memory() RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -920,8 +929,9 @@ CREATE FUNCTION lakelog.producer_find(p_pid bigint, p_producer bytea, p_slots sm
     LANGUAGE sql STABLE
     AS $$
     select s.last, s.offsets from (
-        select p.last, p.offsets from lakelog.producer p
-        where p.pid = p_pid and p.producer = p_producer and p.slot = any (p_slots) and p.at > p_now - interval '1 day'
+        (select p.last, p.offsets from lakelog.producer p
+         where p.pid = p_pid and p.producer = p_producer and p.slot = any (p_slots) and p.at > p_now - interval '1 day'
+         order by p.last desc limit 1)
         union all
         select max(b.sequence), array_agg(b.base_offset order by b.sequence) from (
             select o.sequence, o.base_offset from lakelog.producer_batch o
@@ -969,6 +979,31 @@ begin
             select b.ctid from lakelog.producer_batch b
             where b.pid = newest.pid and b.producer = newest.producer
               and (b.sequence <= newest.last - 5 or newest.last_at < clock_timestamp() - p_memory)
+        ) old
+        limit p_rows
+    ));
+    get diagnostics trimmed = row_count;
+    next_after := case when trimmed = p_rows then p_after else v_until end;
+end
+$$;
+
+CREATE FUNCTION lakelog.producers_trim_superseded(p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_until bigint := lakelog.partitions_walk(p_after, p_partitions);
+    v_slot smallint := (select s.active from lakelog.period_slots() s);
+begin
+    delete from lakelog.producer where slot = v_slot and ctid = any (array(
+        select old.ctid from (
+            select distinct on (p.pid, p.producer) p.pid, p.producer, p.at, p.last from lakelog.producer p
+            where p.slot = v_slot and p.pid > p_after and p.pid <= coalesce(v_until, 9223372036854775807)
+            order by p.pid, p.producer, p.at desc, p.last desc
+        ) newest
+        cross join lateral (
+            select p.ctid from lakelog.producer p
+            where p.slot = v_slot and p.pid = newest.pid and p.producer = newest.producer
+              and (p.at, p.last) < (newest.at, newest.last)
         ) old
         limit p_rows
     ));
@@ -1934,7 +1969,7 @@ CREATE TABLE lakelog.producer_0 (
     offsets bigint[] NOT NULL,
     at timestamp with time zone NOT NULL
 )
-WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+WITH (autovacuum_vacuum_insert_threshold='-1');
 ALTER TABLE ONLY lakelog.producer_0 ALTER COLUMN producer SET STORAGE PLAIN;
 ALTER TABLE ONLY lakelog.producer_0 ALTER COLUMN offsets SET STORAGE PLAIN;
 
@@ -1946,7 +1981,7 @@ CREATE TABLE lakelog.producer_1 (
     offsets bigint[] NOT NULL,
     at timestamp with time zone NOT NULL
 )
-WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+WITH (autovacuum_vacuum_insert_threshold='-1');
 ALTER TABLE ONLY lakelog.producer_1 ALTER COLUMN producer SET STORAGE PLAIN;
 ALTER TABLE ONLY lakelog.producer_1 ALTER COLUMN offsets SET STORAGE PLAIN;
 
@@ -1958,7 +1993,7 @@ CREATE TABLE lakelog.producer_2 (
     offsets bigint[] NOT NULL,
     at timestamp with time zone NOT NULL
 )
-WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+WITH (autovacuum_vacuum_insert_threshold='-1');
 ALTER TABLE ONLY lakelog.producer_2 ALTER COLUMN producer SET STORAGE PLAIN;
 ALTER TABLE ONLY lakelog.producer_2 ALTER COLUMN offsets SET STORAGE PLAIN;
 
@@ -1970,7 +2005,7 @@ CREATE TABLE lakelog.producer_3 (
     offsets bigint[] NOT NULL,
     at timestamp with time zone NOT NULL
 )
-WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+WITH (autovacuum_vacuum_insert_threshold='-1');
 ALTER TABLE ONLY lakelog.producer_3 ALTER COLUMN producer SET STORAGE PLAIN;
 ALTER TABLE ONLY lakelog.producer_3 ALTER COLUMN offsets SET STORAGE PLAIN;
 
@@ -1982,7 +2017,7 @@ CREATE TABLE lakelog.producer_4 (
     offsets bigint[] NOT NULL,
     at timestamp with time zone NOT NULL
 )
-WITH (fillfactor='60', autovacuum_vacuum_insert_threshold='-1');
+WITH (autovacuum_vacuum_insert_threshold='-1');
 ALTER TABLE ONLY lakelog.producer_4 ALTER COLUMN producer SET STORAGE PLAIN;
 ALTER TABLE ONLY lakelog.producer_4 ALTER COLUMN offsets SET STORAGE PLAIN;
 
@@ -2274,22 +2309,22 @@ ALTER TABLE ONLY lakelog.pipeline_run
     ADD CONSTRAINT pipeline_run_pkey PRIMARY KEY (run_id);
 
 ALTER TABLE ONLY lakelog.producer
-    ADD CONSTRAINT producer_pkey PRIMARY KEY (pid, producer, slot);
+    ADD CONSTRAINT producer_pkey PRIMARY KEY (pid, producer, last, slot);
 
 ALTER TABLE ONLY lakelog.producer_0
-    ADD CONSTRAINT producer_0_pkey PRIMARY KEY (pid, producer, slot);
+    ADD CONSTRAINT producer_0_pkey PRIMARY KEY (pid, producer, last, slot);
 
 ALTER TABLE ONLY lakelog.producer_1
-    ADD CONSTRAINT producer_1_pkey PRIMARY KEY (pid, producer, slot);
+    ADD CONSTRAINT producer_1_pkey PRIMARY KEY (pid, producer, last, slot);
 
 ALTER TABLE ONLY lakelog.producer_2
-    ADD CONSTRAINT producer_2_pkey PRIMARY KEY (pid, producer, slot);
+    ADD CONSTRAINT producer_2_pkey PRIMARY KEY (pid, producer, last, slot);
 
 ALTER TABLE ONLY lakelog.producer_3
-    ADD CONSTRAINT producer_3_pkey PRIMARY KEY (pid, producer, slot);
+    ADD CONSTRAINT producer_3_pkey PRIMARY KEY (pid, producer, last, slot);
 
 ALTER TABLE ONLY lakelog.producer_4
-    ADD CONSTRAINT producer_4_pkey PRIMARY KEY (pid, producer, slot);
+    ADD CONSTRAINT producer_4_pkey PRIMARY KEY (pid, producer, last, slot);
 
 ALTER TABLE ONLY lakelog.producer_batch
     ADD CONSTRAINT producer_batch_pkey PRIMARY KEY (pid, producer, sequence);
@@ -2552,6 +2587,9 @@ GRANT ALL ON FUNCTION lakelog.producers_trim(p_memory interval) TO lakelog_servi
 REVOKE ALL ON FUNCTION lakelog.producers_trim_some(p_memory interval, p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.producers_trim_some(p_memory interval, p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.producers_trim_superseded(p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.producers_trim_superseded(p_after bigint, p_partitions integer, p_rows bigint, OUT next_after bigint, OUT trimmed bigint) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.promote(p_pid bigint, p_write text, p_attempts text[], OUT status smallint, OUT base bigint, OUT count bigint, OUT appended_at timestamp with time zone) TO lakelog_service;
 
@@ -2659,7 +2697,7 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.period TO lakelog_service;
 
-GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.producer TO lakelog_service;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.producer TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 

@@ -1,7 +1,8 @@
 """Trims of the log on PostgreSQL: head rows, and what recognises repeats.
 
 Keys and producers are in tables by period, which are emptied whole (see the migration `keys_by_period`). Rows are
-deleted one by one only if they are remembered for longer than a period, or are from before that migration.
+deleted one by one only if a newer row of their producer replaces them, if they are remembered for longer than a period,
+or if they are from before that migration.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ class LogTrimmer:
     async def trim(self, incarnation_memory: Mapping[int, timedelta]) -> Trimmed:
         heads = await self._database.walk(_SQL["heads_trim"], _PARTITIONS, TRIM_ROWS)
         periods = await self._trim_periods()
-        keys, producers = await self._trim_long(), 0
+        keys = await self._trim_long()
+        producers = await self._database.walk(_SQL["producers_trim_superseded"], _PARTITIONS, TRIM_ROWS)
         if (await self._database.write(_SQL["unslotted_check"]))[0][0]:
             keys += await self._trim_unslotted_keys(incarnation_memory)
-            producers = await self._database.walk(
+            producers += await self._database.walk(
                 _SQL["producers_trim"], _PARTITIONS, TRIM_ROWS, leading=(PRODUCER_MEMORY,)
             )
         return Trimmed(heads=heads, producers=producers, keys=keys, periods=periods)
@@ -42,8 +44,11 @@ class LogTrimmer:
     async def _trim_periods(self) -> int:
         """Empty the tables of periods that have expired, and begin a new period if the active one is old."""
         emptied = 0
-        while emptied < PERIODS and (await self._database.write(_SQL["period_empty"]))[0][0]:
-            emptied += 1
+        while emptied < PERIODS:
+            done = (await self._database.write(_SQL["period_empty"]))[0][0]
+            if done is None:
+                break
+            emptied += done
         await self._database.write(_SQL["period_begin"], PERIOD_LENGTH)
         return emptied
 

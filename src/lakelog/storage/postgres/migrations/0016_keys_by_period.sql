@@ -25,7 +25,8 @@ create table lakelog.key_append (
     primary key (pid, key_hash, slot)
 ) partition by list (slot);
 
--- The number of a producer's last batch in a partition, and the offsets of its last five batches.
+-- The number of a producer's last batch in a partition, and the offsets of its last five batches. Each append inserts a row,
+-- and trims delete the rows before it: rows that are updated become slow to find while a long transaction runs elsewhere.
 create table lakelog.producer (
     slot smallint not null,
     pid bigint not null,
@@ -33,7 +34,7 @@ create table lakelog.producer (
     last bigint not null,
     offsets bigint[] not null,
     at timestamptz not null,
-    primary key (pid, producer, slot)
+    primary key (pid, producer, last, slot)
 ) partition by list (slot);
 
 do $$
@@ -46,9 +47,8 @@ begin
         execute format('create table lakelog.key_append_%s partition of lakelog.key_append for values in (%1$s) '
                        'with (autovacuum_vacuum_insert_threshold = -1)', slot);
         if slot < 5 then
-            -- Rows are updated in place, which needs space in their page.
             execute format('create table lakelog.producer_%s partition of lakelog.producer for values in (%1$s) '
-                           'with (fillfactor = 60, autovacuum_vacuum_insert_threshold = -1)', slot);
+                           'with (autovacuum_vacuum_insert_threshold = -1)', slot);
         end if;
     end loop;
 end
@@ -82,8 +82,9 @@ create function lakelog.producer_find(p_pid bigint, p_producer bytea, p_slots sm
     language sql stable
 as $$
     select s.last, s.offsets from (
-        select p.last, p.offsets from lakelog.producer p
-        where p.pid = p_pid and p.producer = p_producer and p.slot = any (p_slots) and p.at > p_now - interval '1 day'
+        (select p.last, p.offsets from lakelog.producer p
+         where p.pid = p_pid and p.producer = p_producer and p.slot = any (p_slots) and p.at > p_now - interval '1 day'
+         order by p.last desc limit 1)
         union all
         select max(b.sequence), array_agg(b.base_offset order by b.sequence) from (
             select o.sequence, o.base_offset from lakelog.producer_batch o
@@ -239,7 +240,8 @@ begin
         ) g
         left join lateral lakelog.producer_find(g.pid, g.producer, v_slots, v_now) s on true
         cross join lateral (select s.offsets || g.offsets as offsets) r
-        on conflict (pid, producer, slot) do update set last = excluded.last, offsets = excluded.offsets, at = excluded.at;
+        -- A producer that was inactive for a day begins again at 0, and an old row may not have been trimmed.
+        on conflict (pid, producer, last, slot) do update set offsets = excluded.offsets, at = excluded.at;
     end if;
     if cardinality(k_pids) > 0 then
         if cardinality(v_expired) > 0 then
@@ -252,6 +254,34 @@ begin
         from unnest(k_pids, k_hashes, k_starts, k_memories) as k (pid, key_hash, start, memory)
         join unnest(v_done) n on n.pid = k.pid and n.status = 0;
     end if;
+end
+$$;
+
+-- Deletes rows of producers that have a newer one in the active slot, in some partitions behind p_after. Deletes at most p_rows.
+create function lakelog.producers_trim_superseded(
+    p_after bigint, p_partitions integer, p_rows bigint, out next_after bigint, out trimmed bigint
+)
+    language plpgsql
+as $$
+declare
+    v_until bigint := lakelog.partitions_walk(p_after, p_partitions);
+    v_slot smallint := (select s.active from lakelog.period_slots() s);
+begin
+    delete from lakelog.producer where slot = v_slot and ctid = any (array(
+        select old.ctid from (
+            select distinct on (p.pid, p.producer) p.pid, p.producer, p.at, p.last from lakelog.producer p
+            where p.slot = v_slot and p.pid > p_after and p.pid <= coalesce(v_until, 9223372036854775807)
+            order by p.pid, p.producer, p.at desc, p.last desc
+        ) newest
+        cross join lateral (
+            select p.ctid from lakelog.producer p
+            where p.slot = v_slot and p.pid = newest.pid and p.producer = newest.producer
+              and (p.at, p.last) < (newest.at, newest.last)
+        ) old
+        limit p_rows
+    ));
+    get diagnostics trimmed = row_count;
+    next_after := case when trimmed = p_rows then p_after else v_until end;
 end
 $$;
 
@@ -271,12 +301,12 @@ $$;
 grant select on lakelog.period to lakelog_service;
 grant select, delete on lakelog.unslotted to lakelog_service;
 grant select, insert, update, delete on lakelog.key_append to lakelog_service;
-grant select, insert, update on lakelog.producer to lakelog_service;
-revoke all on function lakelog.period_memory, lakelog.period_slots, lakelog.producer_find,
+grant select, insert, update, delete on lakelog.producer to lakelog_service;
+revoke all on function lakelog.period_memory, lakelog.period_slots, lakelog.producer_find, lakelog.producers_trim_superseded,
     lakelog.append(
         integer, bigint[], integer[], integer[], bigint[], bigint[], bytea[], bigint[], integer[], integer[],
         bigint[], bytea[], integer[], interval[]) from public;
-grant execute on function lakelog.period_memory, lakelog.period_slots, lakelog.producer_find,
+grant execute on function lakelog.period_memory, lakelog.period_slots, lakelog.producer_find, lakelog.producers_trim_superseded,
     lakelog.append(
         integer, bigint[], integer[], integer[], bigint[], bigint[], bytea[], bigint[], integer[], integer[],
         bigint[], bytea[], integer[], interval[]) to lakelog_service;

@@ -159,29 +159,38 @@ exception
 end
 $$;
 
--- Empties the tables of the oldest period, if all of its rows have expired, and returns whether it did. Publishers wait for
--- this, and this waits for running ones, but not for long.
+-- Empties one table of the oldest period, if all of its rows have expired. Returns whether all tables of the period are empty
+-- now, and null if there is nothing to do. Publishers wait for this, and this waits for running ones, but not for long:
+-- PostgreSQL removes the files, which takes longer for large ones, when it has released the lock.
 create function lakelog.period_empty() returns boolean
     language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_slot smallint;
+    v_table text;
+    v_has_rows boolean;
 begin
     if not pg_try_advisory_xact_lock(lakelog.lock_key(-6)) then
-        return false;
+        return null;
     end if;
     select slot into v_slot from lakelog.period
     where ended_at <= clock_timestamp() - lakelog.period_memory() order by ended_at limit 1;
     if v_slot is null then
-        return false;
+        return null;
     end if;
     perform set_config('lock_timeout', '100ms', true);
-    execute format('truncate lakelog.producer_%1$s, lakelog.key_append_%1$s, lakelog.key_reservation_%1$s', v_slot);
+    foreach v_table in array array['producer', 'key_append', 'key_reservation'] loop
+        execute format('select exists (select from lakelog.%s_%s)', v_table, v_slot) into v_has_rows;
+        if v_has_rows then
+            execute format('truncate lakelog.%s_%s', v_table, v_slot);
+            return false;
+        end if;
+    end loop;
     update lakelog.period set began_at = null, ended_at = null where slot = v_slot;
     return true;
 exception
     when lock_not_available then
-        return false;
+        return null;
 end
 $$;
 

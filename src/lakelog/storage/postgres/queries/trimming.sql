@@ -1,4 +1,4 @@
--- period_empty: empties the tables of the oldest period if all its rows have expired, and returns whether it did
+-- period_empty: empties one table of the oldest period if all its rows have expired; returns whether it was the last one, or null
 select lakelog.period_empty();
 
 -- period_begin: begins a new period if the active one is older than this, and returns whether it did
@@ -12,6 +12,9 @@ select lakelog.unslotted_check();
 
 -- heads_trim: deletes all head rows except the newest, in some partitions, and returns where to continue
 select next_after, trimmed from lakelog.heads_trim_some($1, $2, $3);
+
+-- producers_trim_superseded: deletes all rows of a producer but the newest, in some partitions, and returns where to continue
+select next_after, trimmed from lakelog.producers_trim_superseded($1, $2, $3);
 
 -- producers_trim: deletes rows without a slot: all but the last five batches of active producers, and all of inactive ones
 select next_after, trimmed from lakelog.producers_trim_some($1, $2, $3, $4);
