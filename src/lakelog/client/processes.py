@@ -48,6 +48,11 @@ def before_exit(thing: ExitAware) -> None:
     _exiting[id(thing)] = thing
 
 
+def open_until_exit() -> list[ExitAware]:
+    """Return the objects that are open, oldest first."""
+    return list(_exiting.values())
+
+
 def forget(thing: ExitAware) -> None:
     _exiting.pop(id(thing), None)
 

@@ -6,6 +6,7 @@ A decision is made with this estimate, and is written only if the database agree
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class Clock:
@@ -32,3 +33,24 @@ class Clock:
     def corrected(self, clock_ms: int) -> None:
         """Reset the estimate because the database disagreed: its clock was set back, or this process was suspended."""
         self._ahead = clock_ms - time.monotonic() * 1000
+
+
+class ExactClock(Clock):
+    """The clock of a store in this process, which needs no estimate. Its time need not pass."""
+
+    def __init__(self, read_ms: Callable[[], int]) -> None:
+        super().__init__()
+        self._read_ms = read_ms
+
+    @property
+    def known(self) -> bool:
+        return True
+
+    def now_ms(self) -> int:
+        return self._read_ms()
+
+    def heard(self, clock_ms: int) -> None:
+        """Do nothing: the store's clock is read directly."""
+
+    def corrected(self, clock_ms: int) -> None:
+        """Do nothing: the store's clock is read directly."""

@@ -5,6 +5,7 @@ Each server and each embedded client has one engine. A kill loses only caches, b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,6 +48,8 @@ class EngineSettings:
     """The URL of the object store that holds cold segments; the same for all processes of an installation."""
     logs_groups: bool = False
     """True to log events in groups: joins, expired leases, dead letters."""
+    clock: Callable[[], Clock] = Clock
+    """Makes the clock of a cell. Tests with a manual clock give an `ExactClock`."""
 
 
 class Engine:
@@ -71,7 +74,11 @@ class Engine:
         self.losses = Losses(cells)
         self._committers = {
             cell: Committer(
-                store, changes.announcers[cell].grew, self._batch_cache.appended, partial(self.losses.acked, cell)
+                store,
+                changes.announcers[cell].grew,
+                self._batch_cache.appended,
+                partial(self.losses.acked, cell),
+                self.settings.clock(),
             )
             for cell, store in cells.items()
         }
@@ -89,7 +96,7 @@ class Engine:
         self.pipelines = Pipelines(catalog, self.topics)
         self.writes = Writes(catalog, cells, self.topics, self._wrote)
         # Groups, from what the lease path needs up to the operations on groups.
-        clocks = {cell: Clock() for cell in cells}
+        clocks = {cell: self.settings.clock() for cell in cells}
         self._activity = GroupActivity() if self.settings.logs_groups else None
         self._journals = Journals(cells, self._batch_cache, clocks, self.waiters, self._activity)
         self.group_directory = GroupDirectory(catalog, self.extents, self.topics, self._journals, changes)

@@ -40,6 +40,11 @@ class AsyncCalls:
         self.check_open()
         return self._transport
 
+    def redirect(self, transport: AsyncTransport) -> AsyncTransport:
+        """Use another transport from now on. Return the former one."""
+        former, self._transport = self._transport, transport
+        return former
+
     def check_open(self) -> None:
         """Raise `Closed` after `close`: the transport would open new connections that are never closed."""
         if self._closed:

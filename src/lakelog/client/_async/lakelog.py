@@ -298,6 +298,24 @@ class AsyncLakelog:
     ) -> None:
         await self.close()
 
+    def _redirect(self, transport: AsyncTransport, settings: WorkerSettings) -> tuple[AsyncTransport, WorkerSettings]:
+        """Send all calls through another transport, for tests. Return the former transport and settings.
+
+        Args:
+            transport: The transport of the client's calls.
+            settings: The transport and the keeper of its workers.
+        """
+        former = (self._calls.redirect(transport), self._settings)
+        self._settings = settings
+        self._pool.redirect(settings)
+        self._forget_topics()
+        return former
+
+    def _forget_topics(self) -> None:
+        """Forget the cached descriptions of topics, because the installation or its time was changed."""
+        for state in self._states.values():
+            state.forget()
+
     def finish_at_exit(self) -> None:
         async_wait_at_exit(self.close)
 

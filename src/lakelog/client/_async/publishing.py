@@ -71,6 +71,12 @@ class AsyncTopicState:
             self._database_time.heard(info.now)
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
+    def forget(self) -> None:
+        """Forget the description of the topic and the time of its database."""
+        self.remember(None)
+        self._fresh_until = 0.0
+        self._database_time = DatabaseTime()
+
     async def time_after(self, duration: timedelta) -> datetime:
         """Return the time after a duration from now, in the time of the database."""
         if not self._database_time.known:

@@ -72,6 +72,12 @@ class TopicState:
             self._database_time.heard(info.now)
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
+    def forget(self) -> None:
+        """Forget the description of the topic and the time of its database."""
+        self.remember(None)
+        self._fresh_until = 0.0
+        self._database_time = DatabaseTime()
+
     def time_after(self, duration: timedelta) -> datetime:
         """Return the time after a duration from now, in the time of the database."""
         if not self._database_time.known:

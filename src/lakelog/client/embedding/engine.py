@@ -5,15 +5,18 @@ The rights are those of the database role, not of a token. `portal` decides in w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from lakelog.engine import Engine, EngineSettings
+from lakelog.engine.clock import ExactClock
 from lakelog.errors import ConfigurationError, NotDurable
 from lakelog.maintenance import Maintenance
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope
-from lakelog.storage.memory import MemoryCatalog, MemoryStore
+from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
+from lakelog.storage.memory.clock import milliseconds
 from lakelog.storage.store import DEFAULT_CELL
 
 
@@ -27,6 +30,8 @@ class EmbeddedSettings:
     object_store: str | None = None
     agents: bool = True
     """True to run maintenance in this engine. The keeper process of a worker leaves it to the worker."""
+    clock: Callable[[], datetime] | None = None
+    """The clock of an engine in memory. None means the machine's."""
 
     @property
     def is_in_memory(self) -> bool:
@@ -50,7 +55,8 @@ class EmbeddedEngine:
     @classmethod
     async def open(cls, settings: EmbeddedSettings) -> EmbeddedEngine:
         if settings.is_in_memory:
-            engine = Engine(MemoryCatalog(), {DEFAULT_CELL: MemoryStore()}, _engine_settings(settings))
+            clock = settings.clock or utcnow
+            engine = Engine(MemoryCatalog(clock), {DEFAULT_CELL: MemoryStore(clock)}, _engine_settings(settings))
         else:
             engine = await _open_postgres(settings)
         embedded = cls(engine)
@@ -73,7 +79,10 @@ class EmbeddedEngine:
 
 
 def _engine_settings(settings: EmbeddedSettings) -> EngineSettings:
-    return EngineSettings(object_store=settings.object_store)
+    clock = settings.clock
+    if clock is None:
+        return EngineSettings(object_store=settings.object_store)
+    return EngineSettings(object_store=settings.object_store, clock=lambda: ExactClock(lambda: milliseconds(clock())))
 
 
 async def _open_postgres(settings: EmbeddedSettings) -> Engine:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lakelog.client import processes
 from lakelog.client.embedding.engine import EmbeddedSettings
-from lakelog.client.embedding.session import EmbeddedSession, memory_engines
+from lakelog.client.embedding.session import memory_engines
 from lakelog.client.loops import LoopThread
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown, Unavailable
 
@@ -26,7 +26,7 @@ class EngineHost:
 
     def __init__(self, settings: EmbeddedSettings, project: str, environment: str, *, own_thread: bool) -> None:
         """With `own_thread`, an engine over PostgreSQL runs in a thread; otherwise, in the event loop of the caller."""
-        self.session = EmbeddedSession(settings, project, environment)
+        self.session = memory_engines.session(settings, project, environment)
         self.owns_thread = own_thread and not settings.is_in_memory
         self.thread: LoopThread | None = None
         if settings.is_in_memory:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from lakelog.client import processes
@@ -31,6 +31,7 @@ from lakelog.wire.operations.operation import Operation
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 Number = tuple[bytes, int]
+NewSession = Callable[[EmbeddedSettings, str, str], "EmbeddedSession"]
 
 
 class EmbeddedSession:
@@ -129,6 +130,7 @@ class MemoryEngines:
         """Forget the engines: they stay with the parent."""
         self.thread = LoopThread("lakelog-memory")
         self._named: dict[str, asyncio.Task[EmbeddedEngine]] = {}
+        self._sessions: dict[str, NewSession] = {}
 
     async def open(self, settings: EmbeddedSettings) -> EmbeddedEngine:
         """Return the engine of that name, or a new one if it has no name."""
@@ -138,6 +140,22 @@ class MemoryEngines:
         if name not in self._named or _failed(self._named[name]):
             self._named[name] = asyncio.create_task(EmbeddedEngine.open(settings))
         return await asyncio.shield(self._named[name])
+
+    def session(self, settings: EmbeddedSettings, project: str, environment: str) -> EmbeddedSession:
+        """Return a new session of a client, of the kind that was set for the engine's name."""
+        new = self._sessions.get(settings.memory_name) if settings.is_in_memory else None
+        return (new or EmbeddedSession)(settings, project, environment)
+
+    def set_session(self, name: str, new: NewSession) -> None:
+        """Set what makes the sessions of the engine of that name from now on."""
+        self._sessions[name] = new
+
+    async def remove(self, name: str) -> None:
+        """Close the engine of that name. Its messages are lost."""
+        self._sessions.pop(name, None)
+        opening = self._named.pop(name, None)
+        if opening is not None and not _failed(opening):
+            await (await opening).close()
 
 
 memory_engines = MemoryEngines()

@@ -76,6 +76,10 @@ class WorkerPool:
         self._transport = self._resources = self._stopping = self._stopped = None
         self._workers = []
 
+    def redirect(self, settings: WorkerSettings) -> None:
+        """Use another transport and keeper for workers that are started from now on."""
+        self._settings = settings
+
     @property
     def running(self) -> bool:
         return self._transport is not None

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lakelog.client import processes
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.values import Consumed
+from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_runner import LeaseRunner
 from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
-from lakelog.client.worker.polling import Poller
+from lakelog.client.worker.polling import Holder, Poller
 from lakelog.model.group import Order
 from lakelog.model.partitioner import murmur2
 
@@ -30,7 +31,12 @@ class SubscriptionWorker:
     """Runs one subscription, in one event loop."""
 
     def __init__(
-        self, subscription: Subscription, transport: AsyncTransport, resources: WorkerResources, policy: CallRetryPolicy
+        self,
+        subscription: Subscription,
+        transport: AsyncTransport,
+        resources: WorkerResources,
+        policy: CallRetryPolicy,
+        new_poller: Callable[[Holder, AnswerSender, int], Poller] = Poller,
     ) -> None:
         self.subscription = subscription
         self._resources = resources
@@ -38,7 +44,7 @@ class SubscriptionWorker:
             subscription, transport, resources.keeper, policy, isolates=True, changed=self._changed
         )
         self._runner = LeaseRunner(subscription, self._taker, resources, self._changed)
-        self._poller = Poller(self._runner, self._taker.sender, subscription.options.batch_size)
+        self._poller = new_poller(self._runner, self._taker.sender, subscription.options.batch_size)
         self._tasks: list[asyncio.Task[None]] = []
         self.counts = self._runner.counts
 

@@ -133,11 +133,12 @@ class Committer:
         grew: Callable[[int], None],
         appended: Callable[[Append, Appended], None] | None = None,
         acked: Callable[[int, int, int], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Create a committer.
 
         It calls `acked` with the partition, the first offset and the number of messages that were written, `appended`
-        with the batches, and `grew` with the partition.
+        with the batches, and `grew` with the partition. `clock` is the clock of the cell; by default an estimate.
         """
         self._acked = acked
         self._store = store
@@ -147,7 +148,7 @@ class Committer:
         self._ready: FairQueue[int] = FairQueue()
         self._busy: set[int] = set()
         self._pump = CoalescingPump(self._next_commit, COMMITS_IN_FLIGHT)
-        self._clock = Clock()
+        self._clock = clock or Clock()
         self._drops = 0
 
     def drop(self) -> None:
