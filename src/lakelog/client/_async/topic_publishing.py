@@ -16,6 +16,7 @@ from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
 from lakelog.client.retrying import Attempts, RetryRule
+from lakelog.client.tracing import publish_span
 from lakelog.client.values import Outgoing, Run
 from lakelog.errors import LakelogError, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -92,7 +93,11 @@ class AsyncTopicPublishing(Generic[T]):
             content_type=content_type,
             expires=expires,
         )
-        receipt = await publish_one(self._state, await self._made(outgoing))
+        with publish_span(self._state.name) as span:
+            message = await self._made(outgoing)
+            span.mark(message)
+            receipt = await publish_one(self._state, message)
+            span.published(receipt)
         self._builder.published([receipt])
         return receipt
 
@@ -116,6 +121,12 @@ class AsyncTopicPublishing(Generic[T]):
             await self._made(value if isinstance(value, Outgoing) else Outgoing(value), index)
             for index, value in enumerate(values)
         ]
+        with publish_span(self._state.name, len(messages)) as span:
+            for message in messages:
+                span.mark(message)
+            return await self._publish_made(messages)
+
+    async def _publish_made(self, messages: Sequence[Message]) -> list[Receipt]:
         results: dict[int, Receipt | LakelogError] = {}
         keyed = [index for index, message in enumerate(messages) if message.idempotency_key is not None]
         plain = [index for index, message in enumerate(messages) if message.idempotency_key is None]
@@ -148,6 +159,13 @@ class AsyncTopicPublishing(Generic[T]):
             InvalidBatch: A column is not valid.
             PartlyPublished: Some rows were not published. Its `results` has the runs that were, then the errors.
         """
+        from lakelog.client.publishing.columns import check_table
+
+        table = check_table(table)
+        with publish_span(self._state.name, table.num_rows) as span:
+            return await self._publish_table(span.marked(table))
+
+    async def _publish_table(self, table: pa.Table) -> list[Run]:
         from lakelog.client.publishing.columns import rows_of_table
 
         runs: list[Run] = []

@@ -16,6 +16,7 @@ from lakelog.client._sync.transport import Number
 from lakelog.client.connecting.servers import ServerUrl
 from lakelog.client.connecting.target import Target
 from lakelog.client.replies import read_reply
+from lakelog.client.tracing import trace_lines
 from lakelog.client.values import Consumed, Run
 from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, OutcomeUnknown, Overloaded, Unavailable
 from lakelog.model.fetch import FetchedBatches, FetchLimits
@@ -141,7 +142,7 @@ class HttpTransport:
         content = f"content-type: {media}\r\n" if body else ""
         head = (
             f"{method} {server.prefix}{target} HTTP/1.1\r\nhost: {server.host_header}\r\naccept: {accept}\r\n"
-            f"{self._token}{content}"
+            f"{self._token}{content}{trace_lines()}"
         )
         try:
             answer = self._connections[current].request(head, body, seconds)

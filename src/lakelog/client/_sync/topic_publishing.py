@@ -17,6 +17,7 @@ from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
 from lakelog.client.retrying import Attempts, RetryRule
+from lakelog.client.tracing import publish_span
 from lakelog.client.values import Outgoing, Run
 from lakelog.errors import LakelogError, PartlyPublished
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -93,7 +94,11 @@ class TopicPublishing(Generic[T]):
             content_type=content_type,
             expires=expires,
         )
-        receipt = publish_one(self._state, self._made(outgoing))
+        with publish_span(self._state.name) as span:
+            message = self._made(outgoing)
+            span.mark(message)
+            receipt = publish_one(self._state, message)
+            span.published(receipt)
         self._builder.published([receipt])
         return receipt
 
@@ -117,6 +122,12 @@ class TopicPublishing(Generic[T]):
             self._made(value if isinstance(value, Outgoing) else Outgoing(value), index)
             for index, value in enumerate(values)
         ]
+        with publish_span(self._state.name, len(messages)) as span:
+            for message in messages:
+                span.mark(message)
+            return self._publish_made(messages)
+
+    def _publish_made(self, messages: Sequence[Message]) -> list[Receipt]:
         results: dict[int, Receipt | LakelogError] = {}
         keyed = [index for index, message in enumerate(messages) if message.idempotency_key is not None]
         plain = [index for index, message in enumerate(messages) if message.idempotency_key is None]
@@ -149,6 +160,13 @@ class TopicPublishing(Generic[T]):
             InvalidBatch: A column is not valid.
             PartlyPublished: Some rows were not published. Its `results` has the runs that were, then the errors.
         """
+        from lakelog.client.publishing.columns import check_table
+
+        table = check_table(table)
+        with publish_span(self._state.name, table.num_rows) as span:
+            return self._publish_table(span.marked(table))
+
+    def _publish_table(self, table: pa.Table) -> list[Run]:
         from lakelog.client.publishing.columns import rows_of_table
 
         runs: list[Run] = []

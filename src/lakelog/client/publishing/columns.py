@@ -6,7 +6,7 @@ The client chooses the partitions, for the whole batch at once, so that servers 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,13 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.batches import PUBLIC, check_limits, concat, encode, from_columns, from_messages, partitions_of, split
-from lakelog.batches.arrays import filled_numbers, from_numbers, repeated_text
+from lakelog.batches.arrays import filled_numbers, from_list, from_numbers, repeated_text
 from lakelog.batches.encoding import PREFIX
-from lakelog.batches.schema import FORMAT, TIME, mask_of
+from lakelog.batches.schema import FORMAT, HEADERS, TIME, mask_of
 from lakelog.batches.validation import FREE_EXPANSION_BYTES
 from lakelog.client.publishing.codec import check_partition
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD, KeylessPartitioner
+from lakelog.client.publishing.producer_settings import Extras
 from lakelog.client.retrying import RetryRule
+from lakelog.client.tracing import TracedPublish, with_context
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
 from lakelog.model.message import Message
@@ -49,18 +51,26 @@ class RareFields:
 class ColumnBuffer:
     """Messages before they are encoded, in plain lists, so that adding one is cheap. It is not thread-safe."""
 
-    __slots__ = ("content_types", "extras", "keys", "opened_at", "size", "values")
+    __slots__ = ("content_types", "extras", "keys", "opened_at", "size", "spans", "values")
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
         self.content_types: list[str | None] = []
         self.extras: list[RareFields] = []
+        self.spans: list[TracedPublish] = []
+        """The span of each message, if the producer traces them."""
         self.size = 0
         self.opened_at = 0.0
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def trace(self, span: TracedPublish, extra: Extras | None) -> Extras:
+        """Keep the span of the message that is added. Return its rare fields with the trace context."""
+        self.spans.append(span)
+        headers, correlation_id, expires_at, partition = extra or (None, None, None, None)
+        return with_context(headers, span.context), correlation_id, expires_at, partition
 
     def batch(self) -> PublishRows:
         count = len(self.values)
@@ -186,8 +196,8 @@ def rows_of_messages(messages: Sequence[Message]) -> PublishRows:
     return PublishRows(batch=from_messages(messages), chosen=chosen)
 
 
-def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[PublishRows]:
-    """Split a table into parts that fit into one request each."""
+def check_table(table: pa.Table | pa.RecordBatch) -> pa.Table:
+    """Return the table that a caller publishes. Raise if it is no table, or has columns that cannot be published."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -202,6 +212,27 @@ def rows_of_table(table: pa.Table | pa.RecordBatch) -> Iterator[PublishRows]:
             "Idempotency keys go with `publish_many`.",
             column=unknown[0],
         )
+    return table
+
+
+def with_headers(table: pa.Table, change: Callable[[Mapping[str, str] | None], Mapping[str, str] | None]) -> pa.Table:
+    """Return the table with changed headers."""
+    place = table.schema.get_field_index("headers")
+    if place < 0:
+        # The same headers in each row: built once, and repeated by Arrow.
+        one = from_list([change(None)], HEADERS)
+        return table.append_column("headers", one.take(from_numbers(np.zeros(table.num_rows, np.int32), pa.int32())))
+    try:
+        given = table.column(place).cast(HEADERS).to_pylist(maps_as_pydicts="strict")
+        changed = from_list([change(headers) for headers in given], HEADERS)
+    except (pa.ArrowException, ValueError, TypeError, KeyError):
+        # Not headers, or a name twice in a row: refused with a reason when the rows are encoded.
+        return table
+    return table.set_column(place, "headers", changed)
+
+
+def rows_of_table(table: pa.Table) -> Iterator[PublishRows]:
+    """Split a table into parts that fit into one request each."""
     if table.num_rows == 0:
         return
     size = max(1, table.nbytes // table.num_rows + MESSAGE_OVERHEAD // 4)
