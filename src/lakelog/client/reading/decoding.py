@@ -165,6 +165,7 @@ def _built(
         column("expires_at"),
         repeat(incarnation),
         repeat(codec),
+        column("lineage"),
     )
 
 
@@ -203,6 +204,7 @@ _CONVERTERS: Mapping[str, Callable[[Any], Iterable[Any]]] = {
     "content_type": _texts,
     "correlation_id": _texts,
     "idempotency_key": _texts,
+    "lineage": _texts,
     "created_at": _times,
     "expires_at": _times,
 }

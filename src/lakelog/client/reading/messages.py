@@ -44,6 +44,8 @@ class ReceivedMessage(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=Fals
         correlation_id: The text that the publisher gave, or None.
         idempotency_key: The idempotency key that the publisher gave, or None.
         appended_at: When the message was appended to the log, in UTC.
+        lineage: For a redriven message, `<id>#<n>`: the id of the message that was first published, and the number of
+            redrives since. None for any other message.
     """
 
     topic: str
@@ -60,6 +62,7 @@ class ReceivedMessage(msgspec.Struct, Generic[T], frozen=True, gc=False, eq=Fals
     _expires: int | None
     _incarnation: int
     _codec: Codec[T]
+    lineage: str | None = None
     _value: Any = msgspec.UNSET
 
     @property

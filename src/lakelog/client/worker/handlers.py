@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from lakelog.client._async.delivery import AsyncDelivery
@@ -60,7 +62,8 @@ def begin(
         if result is not None and is_awaitable(result):
             asyncio.run_coroutine_threadsafe(run_awaitable(result), loop).result()
 
-    return threads.begin(run)
+    # The function runs in the context of the caller, such as its current span.
+    return threads.begin(partial(copy_context().run, run))
 
 
 async def _run_async(function: Callable[..., Any], args: tuple[object, ...]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from lakelog.client import processes
 from lakelog.client.worker.completion import MessageCompleter
 from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
+from lakelog.client.worker.delivery_tracing import DeliveryTracing
 from lakelog.client.worker.handlers import reason_of
 from lakelog.client.worker.isolation import isolation_lock
 from lakelog.client.worker.lease_keeper import WorkerResources
@@ -45,22 +46,20 @@ class LeaseRunner:
     def __init__(
         self, subscription: Subscription, taker: LeaseTaker, resources: WorkerResources, changed: Callable[[], None]
     ) -> None:
-        self.stopping = False
-        self.in_flight = 0
+        self.stopping, self.in_flight = False, 0
         self._freed = asyncio.Event()
         self.prefetch = Prefetch(subscription.options)
         self.deadlines = Deadlines(subscription.options.timeout_seconds, resources.keeper, self._late)
         self._running = self.deadlines.running
         self._completer = MessageCompleter(subscription, resources.threads)
-        self.counts = self._completer.counts
-        self.failure_log = self._completer.failure_log
+        self._tracing = DeliveryTracing(subscription.group, subscription.handler)
+        self.counts, self.failure_log = self._completer.counts, self._completer.failure_log
         self._subscription = subscription
         self._options = subscription.options
         self._timeout = subscription.options.timeout_seconds
         self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
         """True if a handler that returns acks its message, and no hook follows."""
-        self._taker = taker
-        self._sender = taker.sender
+        self._taker, self._sender = taker, taker.sender
         self._changed = changed
         """Called after each answer to a message."""
         self._resources = resources
@@ -208,7 +207,7 @@ class LeaseRunner:
     def _start(self, starting: Sequence[tuple[LeasedMessage, object]]) -> None:
         """Start the handlers of messages that hold the isolation lock."""
         self.deadlines.begin([leased for leased, _ in starting])
-        begin, threads = self._subscription.handler.begin, self._resources.threads
+        begin, threads = self._tracing.starter(), self._resources.threads
         for leased, value in starting:
             try:
                 running = begin(value, leased, threads)
@@ -290,6 +289,7 @@ class LeaseRunner:
         """Release messages whose handler did not finish. They are not counted as failures."""
         lease = left[0].lease
         for leased in left:
+            leased.end_span(Verb.RELEASE)
             if leased.verb is None and not lease.lost:
                 leased.is_done = True
                 self.counts.released += 1

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.worker.answers import AnswerSender
+from lakelog.client.worker.delivery_tracing import DeliverySpan
 from lakelog.client.worker.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest, LeaseLost
 from lakelog.model.group import MAX_REASON_BYTES
@@ -68,7 +69,7 @@ class WorkerLease:
 class LeasedMessage:
     """A message of a lease and its answer. The first answer counts."""
 
-    __slots__ = ("_result", "began", "chain", "error", "is_done", "lease", "message", "reason", "verb")
+    __slots__ = ("_result", "began", "chain", "error", "is_done", "lease", "message", "reason", "span", "verb")
 
     def __init__(self, message: ReceivedMessage[Any], lease: WorkerLease) -> None:
         self.message = message
@@ -83,6 +84,8 @@ class LeasedMessage:
         self.is_done = False
         self.began = 0.0
         """The time at which the message got its concurrency slot; 0 while it has none."""
+        self.span: DeliverySpan | None = None
+        """The span of the running handler, if the process traces."""
         self._result: asyncio.Future[Answered] | None = None
 
     @property
@@ -100,6 +103,8 @@ class LeasedMessage:
     def acked_by(self, saying: asyncio.Future[Answered]) -> None:
         """Record an ack that covers this message and others."""
         self.verb, self._result = Verb.ACK, saying
+        if self.span is not None:
+            self.span.answered_by(Verb.ACK, None, saying)
 
     async def settle(
         self, verb: Verb, *, reason: str = "", delay_seconds: float | None = None, error: BaseException | None = None
@@ -117,10 +122,17 @@ class LeasedMessage:
             if error is not None:
                 answer = structs.replace(answer, traceback=traceback_of(error))
             self._result = self._submit(answer)
+            if self.span is not None:
+                self.span.answered_by(verb, error, self._result)
         elif verb != self.verb:
             raise InvalidRequest(f"This message was already answered, with {self.verb}.")
         # The caller may be cancelled, but its answer is sent.
         return await asyncio.shield(self._result)
+
+    def end_span(self, verb: Verb) -> None:
+        """End the span of a handler whose message is given back without an awaited answer."""
+        if self.span is not None:
+            self.span.end(verb)
 
     async def extend(self, seconds: float | None = None) -> None:
         """Give the handler more time, counted from now. Raise `LeaseLost` if another worker may have the message."""
