@@ -34,6 +34,16 @@ OUTPUT = {
     "publish_and_read.py": ["acct_1 Order(account='acct_1', total=12)", "acct_2 Order(account='acct_2', total=7)"],
     "producer.py": ["published 2000, the topic has 2000 in 4 partitions"],
     "embedded.py": ["0 tick 0", "4 tick 4"],
+    "trace.py": [
+        "checkout\n"
+        "  publish traced-orders\n"
+        "    process traced-orders (attempt 1, nack)\n"
+        "      look up the address\n"
+        "    process traced-orders (attempt 2, linked, nack, dead_letter)\n"
+        "      look up the address\n"
+        "    process traced-orders (attempt 1, redriven, linked, ack)\n"
+        "      look up the address\n"
+    ],
     "worker.py": ["billed 12, attempt 1", "billed 30, attempt 1", "gave up {'total': -1}: a negative total"],
 }
 ARGUMENTS = {"producer.py": ["2000"]}
