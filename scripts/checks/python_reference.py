@@ -47,6 +47,7 @@ class Catalogue:
     returned: list[griffe.Object] = field(default_factory=list)
     errors: list[griffe.Object] = field(default_factory=list)
     spark: list[griffe.Object] = field(default_factory=list)
+    testing: list[griffe.Object] = field(default_factory=list)
 
 
 def load(root: Path = ROOT) -> griffe.Module:
@@ -65,10 +66,9 @@ def catalogue(package: griffe.Module) -> Catalogue:
             found.imported.append(target(package[name]))
     found.errors = [each for each in errors.members.values() if isinstance(each, griffe.Class)]
     found.imported = [each for each in found.imported if each not in found.errors]
-    spark = package["spark"]
-    found.spark = [target(spark[name]) for name in sorted(map(str, spark.exports or ()))]
-    known = {each.path for each in [*found.imported, *found.errors, *found.spark]}
-    pending = [*found.imported, *found.spark]
+    found.spark, found.testing = _exported(package, "spark"), _exported(package, "testing")
+    known = {each.path for each in [*found.imported, *found.errors, *found.spark, *found.testing]}
+    pending = [*found.imported, *found.spark, *found.testing]
     while pending:
         for returned in returned_classes(pending.pop(0), package):
             if returned.path not in known:
@@ -77,6 +77,12 @@ def catalogue(package: griffe.Module) -> Catalogue:
                 pending.append(returned)
     found.returned.sort(key=lambda each: each.name)
     return found
+
+
+def _exported(package: griffe.Module, module: str) -> list[griffe.Object]:
+    """Return the names that a module of the package exports, sorted."""
+    found = package[module]
+    return [target(found[name]) for name in sorted(map(str, found.exports or ()))]
 
 
 def is_async(name: str) -> bool:
@@ -158,13 +164,13 @@ def signature(function: griffe.Function) -> str:
     parts: list[str] = []
     previous: griffe.ParameterKind | None = None
     for each in parameters_of(function):
+        if previous is griffe.ParameterKind.positional_only and each.kind is not previous:
+            parts.append("/")
         if each.kind is griffe.ParameterKind.keyword_only and previous not in (
             griffe.ParameterKind.keyword_only,
             griffe.ParameterKind.var_positional,
         ):
             parts.append("*")
-        if previous is griffe.ParameterKind.positional_only and each.kind is not previous:
-            parts.append("/")
         previous = each.kind
         stars = _STARS.get(each.kind, "")
         annotation = f": {each.annotation}" if each.annotation else ""
@@ -276,6 +282,7 @@ def page(found: Catalogue) -> str:
         ("Names of lakelog", "", found.imported),
         ("Values and objects that calls return", "", found.returned),
         ("Names of lakelog.spark", "lakelog.spark.", found.spark),
+        ("Names of lakelog.testing", "lakelog.testing.", found.testing),
         ("Errors", "lakelog.errors.", found.errors),
     ):
         lines += [f"## {title}", ""]
@@ -287,7 +294,7 @@ def page(found: Catalogue) -> str:
 def problems(found: Catalogue) -> list[str]:
     """Return the parameters that no docstring describes, and the described ones that do not exist."""
     wrong = []
-    for owner in [*found.imported, *found.returned, *found.spark, *found.errors]:
+    for owner in [*found.imported, *found.returned, *found.spark, *found.testing, *found.errors]:
         described = documented(owner)
         if isinstance(owner, griffe.Class):
             described += [name for base in owner.mro() for name in documented(base)]

@@ -13,6 +13,7 @@ import pytest
 
 import lakelog
 import lakelog.spark
+import lakelog.testing
 from lakelog.errors import all_errors
 from scripts.checks import python_reference as generator
 
@@ -41,6 +42,7 @@ def test_every_public_name_is_on_the_page(page: str) -> None:
     imported = {name for name in lakelog.__all__ if not generator.is_async(name)} - {"errors", "LakelogError"}
     assert imported <= names
     assert {f"lakelog.spark.{name}" for name in lakelog.spark.__all__} <= names
+    assert {f"lakelog.testing.{name}" for name in lakelog.testing.__all__} <= names
     assert {f"lakelog.errors.{kind.__name__}" for kind in all_errors()} <= names
 
 
@@ -53,14 +55,18 @@ def test_every_async_name_has_a_described_twin(page: str) -> None:
 def test_parameters_on_the_page_are_those_of_the_signatures(found: generator.Catalogue, page: str) -> None:
     listed = entries(page)
     compared = 0
-    for prefix, objects in (("", [*found.imported, *found.returned]), ("lakelog.spark.", found.spark)):
+    for prefix, objects in (
+        ("", [*found.imported, *found.returned]),
+        ("lakelog.spark.", found.spark),
+        ("lakelog.testing.", found.testing),
+    ):
         for each in objects:
             module = import_module(each.path.rpartition(".")[0])
             functions = {f"{prefix}{each.name}": getattr(module, each.name)} if each.is_function else {}
             if each.is_class:
                 owner = getattr(module, each.name)
                 members = [one for one in generator.public_members(each) if one.is_function]
-                functions = {f"{each.name}.{one.name}": getattr(owner, one.name) for one in members}
+                functions = {f"{prefix}{each.name}.{one.name}": getattr(owner, one.name) for one in members}
             for name, function in functions.items():
                 compared += 1
                 parameters = [one for one in inspect.signature(function).parameters if one not in ("self", "cls")]
@@ -85,6 +91,7 @@ def call(here: int, missing: int) -> None:
 ''')
     (package / "errors.py").write_text("")
     (package / "spark.py").write_text("__all__ = []")
+    (package / "testing.py").write_text("__all__ = []")
     wrong = generator.problems(generator.catalogue(generator.load(tmp_path)))
     assert wrong == ["lakelog.call: missing is not described", "lakelog.call: invented does not exist"]
 
@@ -100,6 +107,12 @@ def test_a_signature_shows_every_kind_of_parameter(tmp_path: Path) -> None:
     assert generator.signature(example("Do it.", tmp_path)) == (
         "f(a: int, /, b: str = 'x', *c: int, d: bool, **e: int) -> int"
     )
+
+
+def test_the_marks_of_positional_and_keyword_parameters_are_in_order(tmp_path: Path) -> None:
+    (tmp_path / "marks.py").write_text("def f(a: int, /, *, b: int) -> int: ...\n")
+    function: Any = griffe.load("marks", search_paths=[tmp_path])["f"]
+    assert generator.signature(function) == "f(a: int, /, *, b: int) -> int"
 
 
 def test_a_docstring_becomes_markdown(tmp_path: Path) -> None:
