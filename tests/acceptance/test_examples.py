@@ -23,11 +23,13 @@ from tests.kit.postgres import Cluster
 from tests.unit.docs.markdown import DOCS, ROOT, blocks, reference
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-# The pages about Spark have their own session: see test_spark_pages.
+# The pages about Spark have their own session: see test_spark_pages. The page with tests is followed by test_plugin.
 PAGES = [
     page
     for page in sorted(DOCS.rglob("*.md"))
-    if any(kind == "python" for kind, _ in blocks(page.read_text())) and "lakelog.spark" not in page.read_text()
+    if any(kind == "python" for kind, _ in blocks(page.read_text()))
+    and "lakelog.spark" not in page.read_text()
+    and "lakelog_memory" not in page.read_text()
 ]
 
 OUTPUT = {

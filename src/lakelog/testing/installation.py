@@ -128,7 +128,7 @@ class MemoryInstallation:
 
     # Handlers ---------------------------------------------------------------------------------------------------------
 
-    def drain(self, *handlers: HandlerFunction, timeout: float = _SECONDS) -> DrainResult:
+    def drain(self, *handlers: HandlerFunction, timeout: float = 30.0) -> DrainResult:
         """Run handlers until no message is due for them. Return what they did.
 
         A handler that raises has failed, as in a worker: its message is due again after the clock was advanced. The
@@ -149,7 +149,7 @@ class MemoryInstallation:
             self._runner = asyncio.Runner()
         return self._runner.run(self.drain_async(*handlers, timeout=timeout))
 
-    async def drain_async(self, *handlers: HandlerFunction, timeout: float = _SECONDS) -> DrainResult:
+    async def drain_async(self, *handlers: HandlerFunction, timeout: float = 30.0) -> DrainResult:
         """Do the same as `drain` in the running event loop, for tests that are coroutines.
 
         Args:
