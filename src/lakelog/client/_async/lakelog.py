@@ -250,6 +250,15 @@ class AsyncLakelog:
         """Counts of messages since the workers started, by "topic/group"."""
         return self._pool.counts
 
+    def metrics(self) -> str:
+        """Return the metrics of this client's workers in Prometheus' text format.
+
+        They are the histogram `lakelog_worker_handler_seconds` of how long handlers ran, and the counter
+        `lakelog_worker_messages_total` by outcome, for each topic and group since the workers started. Serve the text
+        with the content type `text/plain; version=0.0.4`.
+        """
+        return self._pool.metrics()
+
     async def run(self) -> None:
         """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from lakelog.client.worker.lease_keeper import LeaseKeeper
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
+from lakelog.client.worker.metrics import HandlerDurations
 
 
 class DeadlineTimer:
@@ -50,6 +51,7 @@ class Deadlines:
     def __init__(self, timeout_seconds: float, keeper: LeaseKeeper, late: Late) -> None:
         self.running: dict[asyncio.Future[Any], LeasedMessage] = {}
         """The handlers that run, including those that have exceeded their deadline."""
+        self.durations = HandlerDurations()
         self._timeout = timeout_seconds
         self._keeper = keeper
         self._late = late
@@ -57,15 +59,23 @@ class Deadlines:
 
     def begin(self, messages: Iterable[LeasedMessage]) -> None:
         """Give these messages a deadline, and tell the keeper before any of their handlers starts."""
-        deadline = time.monotonic() + self._timeout
+        now = time.monotonic()
+        deadline = now + self._timeout
         last: WorkerLease | None = None
         for leased in messages:
             leased.lease.deadlines[leased.message.offset] = deadline
+            leased.started = now
             if leased.lease is not last:
                 last = leased.lease
                 self.update_keeper(last)
         self._keeper.flush()
         self._timer.set(deadline)
+
+    def ended(self, running: asyncio.Future[Any]) -> LeasedMessage:
+        """Return the message of a handler that has ended, and count how long it ran."""
+        leased = self.running.pop(running)
+        self.durations.observe(time.monotonic() - leased.started)
+        return leased
 
     def moved(self, lease: WorkerLease) -> None:
         """Record that the deadline of a handler changed."""

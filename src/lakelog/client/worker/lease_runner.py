@@ -227,7 +227,7 @@ class LeaseRunner:
     # The end of a handler, and of its message -------------------------------------------------------------------------
 
     def _handler_ended(self, running: asyncio.Future[Any]) -> None:
-        leased = self._running.pop(running)
+        leased = self.deadlines.ended(running)
         isolation_lock.left(was_alone=leased.lease.suspect)
         if leased.message.offset in leased.lease.deadlines:
             self._ended.append((leased, running))

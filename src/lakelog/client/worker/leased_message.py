@@ -69,7 +69,19 @@ class WorkerLease:
 class LeasedMessage:
     """A message of a lease and its answer. The first answer counts."""
 
-    __slots__ = ("_result", "began", "chain", "error", "is_done", "lease", "message", "reason", "span", "verb")
+    __slots__ = (
+        "_result",
+        "began",
+        "chain",
+        "error",
+        "is_done",
+        "lease",
+        "message",
+        "reason",
+        "span",
+        "started",
+        "verb",
+    )
 
     def __init__(self, message: ReceivedMessage[Any], lease: WorkerLease) -> None:
         self.message = message
@@ -84,6 +96,8 @@ class LeasedMessage:
         self.is_done = False
         self.began = 0.0
         """The time at which the message got its concurrency slot; 0 while it has none."""
+        self.started = 0.0
+        """The time at which its handler started; 0 before."""
         self.span: DeliverySpan | None = None
         """The span of the running handler, if the process traces."""
         self._result: asyncio.Future[Answered] | None = None

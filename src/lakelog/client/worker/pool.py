@@ -28,6 +28,7 @@ from lakelog.client.worker.handlers import (
     ValueHandler,
 )
 from lakelog.client.worker.lease_keeper import LeaseKeeper, WorkerResources
+from lakelog.client.worker.metrics import render
 from lakelog.client.worker.options import Subscription, SubscriptionOptions
 from lakelog.client.worker.signals import stop_on_signals
 from lakelog.errors import InvalidRequest
@@ -88,6 +89,10 @@ class WorkerPool:
     def counts(self) -> dict[str, WorkerCounts]:
         """The counts of each subscription, by "topic/group"."""
         return {worker.subscription.name: worker.counts for worker in self._workers}
+
+    def metrics(self) -> str:
+        """Return the metrics of the workers in Prometheus' text format."""
+        return render([worker.metrics for worker in self._workers])
 
     def add(self, subscription: Subscription) -> None:
         if self.running:

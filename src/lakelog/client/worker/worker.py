@@ -19,6 +19,7 @@ from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_runner import LeaseRunner
 from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
+from lakelog.client.worker.metrics import SubscriptionMetrics
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.polling import Holder, Poller
 from lakelog.model.group import Order
@@ -47,6 +48,15 @@ class SubscriptionWorker:
         self._poller = new_poller(self._runner, self._taker.sender, subscription.options.batch_size)
         self._tasks: list[asyncio.Task[None]] = []
         self.counts = self._runner.counts
+
+    @property
+    def metrics(self) -> SubscriptionMetrics:
+        return SubscriptionMetrics(
+            topic=self.subscription.topic,
+            group=self.subscription.group,
+            counts=self.counts,
+            durations=self._runner.deadlines.durations,
+        )
 
     async def start(self) -> None:
         """Join the group and start to work. Raise an error if the server refuses the join."""
