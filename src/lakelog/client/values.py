@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -54,6 +54,18 @@ class Run(NamedTuple):
     partition: int
     offset: int
     count: int  # type: ignore[assignment]  # shadows tuple.count, which nobody asks of a run
+
+
+def runs_of(places: Iterable[tuple[int, int]]) -> list[Run]:
+    """Return the runs of pairs of partition and offset, sorted by partition and offset."""
+    runs: list[Run] = []
+    for partition, offset in sorted(places):
+        last = runs[-1] if runs else None
+        if last is not None and last.partition == partition and last.offset + last.count == offset:
+            runs[-1] = last._replace(count=last.count + 1)
+        else:
+            runs.append(Run(partition, offset, 1))
+    return runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

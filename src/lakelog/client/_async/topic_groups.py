@@ -36,6 +36,8 @@ class AsyncTopicGroups(Generic[T]):
         *,
         group: str,
         concurrency: int = 1,
+        batch: int | None = None,
+        batch_wait: timedelta | float = 1.0,
         batch_size: int = 50,
         max_in_flight: int | None = None,
         prefetch: int | None = None,
@@ -66,14 +68,23 @@ class AsyncTopicGroups(Generic[T]):
         Args:
             handler: A function of `(value)` or `(value, delivery)`. A coroutine function runs in the worker's event
                 loop, and awaits the methods of its delivery. A plain function runs in a thread; an awaitable that it
-                returns is awaited in the event loop. Other results are ignored. Generators are refused.
+                returns is awaited in the event loop. Other results are ignored. Generators are refused. With `batch`,
+                a function of `(batch)`: a coroutine function gets a `lakelog.AsyncBatch`, a plain function a
+                `lakelog.Batch`.
             group: The name of the group. A client has one handler for each topic and group.
             concurrency: Handlers that run at the same time in this process, 1 or more. Default: 1.
-            batch_size: Messages that one call to the server returns at most, from 1 to 10,000. Default: 50.
-            max_in_flight: Messages that this process holds at most, running or not, 1 or more. Default: `concurrency`
-                plus `prefetch`.
+            batch: Call the handler with up to that many messages at once, from 1 to 10,000. When it returns, all are
+                acked, except those that it named with `batch.fail`; when it raises, all are retried. Default: None,
+                the handler gets single messages.
+            batch_wait: How long the first message of a batch waits for others, in seconds or as a timedelta, 0 or more.
+                Default: 1 second. Then the handler gets the messages that there are. For `batch` alone.
+            batch_size: Messages that one call to the server returns at most, from 1 to 10,000. Default: 50, or
+                `batch` if that is more.
+            max_in_flight: Messages that this process holds at most, running or not, 1 or more, and at least `batch`.
+                Default: `concurrency` (times `batch`) plus `prefetch`.
             prefetch: Messages that are leased ahead, and wait in this process for a free handler. 0 turns it off. The
-                default is automatic: about 100 ms of work, at most `batch_size`, and 0 while handlers are slow.
+                default is automatic: about 100 ms of work, at most `batch_size`, and 0 while handlers are slow. With
+                `batch`, the default is 0.
             filter: Which messages the handler gets. A text such as `"value.total > 100"` is the group's filter: other
                 messages are finished on the server. A plain function of the value runs in this process; messages for
                 which it returns False are acked. Default: the group's filter, of a new group none.
@@ -92,7 +103,7 @@ class AsyncTopicGroups(Generic[T]):
                 topic already resumes from its committed offsets.
             ack: "auto" (the default) acks a message when its handler returns. With "manual", the handler calls
                 `delivery.ack()`; one that returns without an answer has failed.
-            ack_timeout: How long the handler may take for one message, in seconds or as a timedelta, above zero.
+            ack_timeout: How long the handler may take for one call, in seconds or as a timedelta, above zero.
                 Default: 30 seconds. Then the message has failed; a coroutine is cancelled, a thread runs on.
                 `delivery.extend` gives more time.
             lease: How soon other members get the messages of this process if it dies, in seconds or as a timedelta,
@@ -113,6 +124,8 @@ class AsyncTopicGroups(Generic[T]):
         self._state.calls.check_open()
         options = SubscriptionOptions(
             concurrency=concurrency,
+            batch=batch,
+            batch_wait=batch_wait,
             batch_size=batch_size,
             max_in_flight=max_in_flight,
             prefetch=prefetch,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from lakelog.client.message_answers import BatchAnswers
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.lease import Answered, Verb
 
@@ -56,7 +57,7 @@ class HeldColumns(Protocol):
         ...
 
 
-class ConsumerCore(Protocol):
+class ConsumerCore(BatchAnswers, Protocol):
     """The part of a consumer that runs in its event loop."""
 
     async def start(self) -> None:
@@ -76,14 +77,6 @@ class ConsumerCore(Protocol):
 
     async def pull_columns(self, count: int, seconds: float | None, caller: object) -> HeldColumns | None:
         """Return about `count` messages of one topic as columns; None if there was none within `seconds`."""
-        ...
-
-    async def ack(self, held: Sequence[Any]) -> None:
-        """Ack the messages that have no answer yet."""
-        ...
-
-    async def nack(self, held: Sequence[Any], reason: str, delay_seconds: float | None) -> None:
-        """Nack the messages that have no answer yet."""
         ...
 
     async def commit(self, message: ReceivedMessage[Any] | None) -> None:

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakelog.client.consumer.pulled_message import HeldMessages, PulledMessage, key_of
-from lakelog.client.worker.leased_message import WorkerLease
+from lakelog.client.consumer.pulled_message import HeldMessages, PulledMessage
+from lakelog.client.worker.leased_message import WorkerLease, key_of
 
 Decode = Callable[["BufferedLease"], Sequence[PulledMessage]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -23,7 +23,8 @@ from lakelog.client.consumer.waiting import Waiters
 from lakelog.client.reading.decoding import leased_batches
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.retrying import CallRetryPolicy
-from lakelog.client.worker.leased_message import WorkerLease, clipped
+from lakelog.client.worker.answer_rounds import ACK, Decision, in_rounds
+from lakelog.client.worker.leased_message import WorkerLease, clipped, extend_all
 from lakelog.client.worker.options import GroupSource
 from lakelog.client.worker.pool import WorkerSettings
 from lakelog.errors import Closed, LakelogError, LeaseLost
@@ -164,7 +165,7 @@ class LeaseConsumer:
     async def commit(self, message: ReceivedMessage[Any] | None) -> None:
         """Ack a message; without one, all messages that the program holds."""
         held = [each for feed in self._order for each in feed.held() if message is None or each.message is message]
-        await self.ack(held)
+        await self.ack(held, {})
 
     async def seek(self, to: datetime, places: Collection[Place]) -> None:
         """Move the group to messages of that time or later."""
@@ -184,8 +185,11 @@ class LeaseConsumer:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    async def ack(self, held: Sequence[Held]) -> None:
+    async def ack(self, held: Sequence[Held], failed: Mapping[Any, str]) -> None:
         """Ack messages with one answer for each lease. Raise the first error after all answers have a result."""
+        if failed:
+            await self._ack_with_failed([each for each in held if isinstance(each, PulledMessage)], failed)
+            return
         lost = sum(isinstance(each, PulledMessage) and each.verb is None and each.lease.lost for each in held)
         await _all_accepted(self._ack_open(held))
         if lost:
@@ -197,6 +201,24 @@ class LeaseConsumer:
         await asyncio.gather(
             *(each.settle(Verb.NACK, reason=reason, delay_seconds=delay_seconds) for each in reversed(open_))
         )
+
+    async def extend(self, held: Sequence[PulledMessage], seconds: float | None) -> None:
+        """Give the program more time for the messages that have no answer yet."""
+        await extend_all([each for each in held if each.verb is None and not each.is_done], seconds)
+
+    async def _ack_with_failed(self, held: Sequence[PulledMessage], failed: Mapping[Any, str]) -> None:
+        """Fail some messages and ack the others, the messages of a key in order."""
+        reasons = {each: Decision(Verb.FAIL, failed[each]) for each in held if each in failed}
+        open_ = [each for each in held if each.verb is None and not each.is_done]
+        by_topic: dict[str, list[PulledMessage]] = {}
+        for each in open_:
+            by_topic.setdefault(each.message.topic, []).append(each)
+        for topic, messages in by_topic.items():
+            order = self._feed_of[topic].order
+            for decided in in_rounds(messages, lambda leased: reasons.get(leased, ACK), order):
+                fails = [each.settle(Verb.FAIL, reason=failed[each]) for each in decided if each in failed]
+                acks = self._ack_open([each for each in decided if each not in failed])
+                await _all_accepted([*map(asyncio.ensure_future, fails), *acks])
 
     async def answer_columns(
         self, leases: Sequence[BufferedLease], verb: Verb, reason: str = "", delay_ms: int | None = None

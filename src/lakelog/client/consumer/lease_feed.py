@@ -26,6 +26,7 @@ from lakelog.client.worker.options import GroupSource
 from lakelog.client.worker.polling import Poller
 from lakelog.client.worker.prefetch import PATIENCE_SECONDS, Prefetch
 from lakelog.errors import LeaseLost, OutOfOrder
+from lakelog.model.group import Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 
@@ -133,6 +134,11 @@ class LeaseFeed:
     def ready(self) -> int:
         """The number of messages that can be taken now."""
         return self._buffer.ready
+
+    @property
+    def order(self) -> Order:
+        """The order of the group's messages."""
+        return self._taker.order
 
     @property
     def has_more(self) -> bool:

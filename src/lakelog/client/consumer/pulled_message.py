@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
+from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease, key_of
 from lakelog.model.group import Order
 from lakelog.model.lease import Answered, LeaseAnswer
-from lakelog.model.partitioner import murmur2
 
 Submit = Callable[["PulledMessage", LeaseAnswer], "asyncio.Future[Answered]"]
 
@@ -115,12 +114,3 @@ class HeldMessages:
             key = key_of(leased, self.order)
             self._hashed[leased] = key
             self._counts[key] += 1
-
-
-def key_of(leased: LeasedMessage, order: Order) -> object:
-    """Return what orders the message: its partition, or the hash of its key; None if nothing does."""
-    if order is Order.PARTITION:
-        return ("partition", leased.message.partition)
-    key = leased.message.key
-    # By the same hash as the server, which treats two keys with the same hash as one key.
-    return None if key is None or order is Order.NONE else murmur2(key)

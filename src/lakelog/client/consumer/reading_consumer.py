@@ -171,13 +171,17 @@ class ReadingConsumer:
         if ended and self._mode == "immediate":
             await self._commit_done()
 
-    async def ack(self, held: Sequence[Any]) -> None:
+    async def ack(self, held: Sequence[Any], failed: Mapping[Any, str]) -> None:
         """Raise an error that says how to commit instead."""
         raise InvalidRequest(_NO_ANSWERS.format(self._hint))
 
     async def nack(self, held: Sequence[Any], reason: str, delay_seconds: float | None) -> None:
         """Raise an error: messages of positions are not retried."""
         raise InvalidRequest(_NO_ANSWERS.format(self._hint))
+
+    async def extend(self, held: Sequence[Any], seconds: float | None) -> None:
+        """Raise an error: there is no lease."""
+        raise InvalidRequest(_NO_ANSWERS.format("There is no lease to extend."))
 
     # Commits ----------------------------------------------------------------------------------------------------------
 

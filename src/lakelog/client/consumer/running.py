@@ -1,17 +1,53 @@
-"""The event loop of a consumer: the caller's own for asyncio, a thread's for the sync client."""
+"""The event loops of consumers and handlers, for the calls of programs in other threads or loops."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from lakelog.client._runtime import async_within
+from lakelog.client._runtime import async_within, within
 from lakelog.client.loops import LoopThread
 from lakelog.errors import InvalidRequest
 
 R = TypeVar("R")
+
+
+class AsyncCallLoop(Protocol):
+    """The event loop of the messages that a program or a handler holds."""
+
+    async def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run the work in the event loop, and return its result."""
+        ...
+
+
+class CallLoop(Protocol):
+    """The event loop, in another thread, of the messages that a program or a handler holds."""
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run the work in the event loop, and return its result."""
+        ...
+
+
+class AsyncHandlerLoop:
+    """Runs the calls of a coroutine handler in the worker's event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def run(self, work: Coroutine[Any, Any, R]) -> R:
+        return await async_within(self._loop, work)
+
+
+class HandlerLoop:
+    """Runs the calls of a plain handler, which has a thread, in the worker's event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        return within(self._loop, work)
 
 
 class AsyncConsumerLoop:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ log = processes.log
 
 _LOST = (LeaseLost, NotOwner, OutOfOrder)
 _FAILURES: tuple[Verb, ...] = (Verb.NACK, Verb.FAIL)
-_NO_ANSWER = "The handler returned without an answer. With ack='manual' it must call ack, nack, fail or discard."
+NO_ANSWER = "The handler returned without an answer. With ack='manual' it must call ack, nack, fail or discard."
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class MessageCompleter:
         if error is not None:
             return await self.settle(leased, Verb.NACK, reason_of(error), error)
         if self._options.ack == "manual":
-            return await self.settle(leased, Verb.NACK, _NO_ANSWER, None)
+            return await self.settle(leased, Verb.NACK, NO_ANSWER, None)
         return await self.settle(leased, Verb.ACK, "", None)
 
     async def settle(
@@ -94,6 +95,12 @@ class MessageCompleter:
                 self.failure_log.write(logging.WARNING, leased, what, reason, error)
             self.refused(leased, refusal)
             return False
+        return await self.accepted(leased, verb, answered, error)
+
+    async def accepted(
+        self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None
+    ) -> bool:
+        """Count and log an answer that the server accepted, and call the hooks. Return the same as `settle`."""
         leased.is_done = True
         self._count(verb)
         if verb in _FAILURES:
@@ -102,13 +109,22 @@ class MessageCompleter:
             await self._tell(leased, verb, answered, error)
         return verb in (Verb.ACK, Verb.DISCARD) or bool(answered.dead)
 
-    def refused(self, leased: LeasedMessage, error: LakelogError) -> None:
-        """Count and log an answer that the server refused."""
+    def retried(
+        self, messages: Sequence[LeasedMessage], verb: Verb, answered: Answered, error: BaseException | None
+    ) -> None:
+        """Count and log the nack of several messages of a batch, which are delivered again."""
+        for leased in messages:
+            leased.is_done = True
+        self.counts.failed += len(messages)
+        self.failure_log.failed(messages[0], verb, answered, error, len(messages) - 1)
+
+    def refused(self, leased: LeasedMessage, error: LakelogError, count: int = 1) -> None:
+        """Count and log an answer that the server refused, for `count` messages of a lease."""
         leased.is_done = True
         if isinstance(error, _LOST):
-            self.counts.lost += 1
+            self.counts.lost += count
             leased.lease.lost = leased.lease.lost or isinstance(error, LeaseLost)
-        where, verb = self.failure_log.where(leased), leased.verb or Verb.EXTEND
+        where, verb = self.failure_log.where(leased, count - 1), leased.verb or Verb.EXTEND
         log.warning("%s: the server refused the answer %s: %s", where, verb, error.detail)
 
     def _count(self, verb: Verb) -> None:

@@ -45,15 +45,21 @@ class HandlerFailureLog:
         self._left_out: Counter[int] = Counter()
         self._window: asyncio.TimerHandle | None = None
 
-    def failed(self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
-        """Log an attempt that ended with a nack or a fail: when the next one is due, or that it was the last."""
+    def failed(
+        self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None, others: int = 0
+    ) -> None:
+        """Log an attempt that ended with a nack or a fail: when the next one is due, or that it was the last.
+
+        With `others`, the line is also about that many other messages of the same batch.
+        """
         reason = leased.reason or f"{verb} without a reason"
         limit = "" if answered.max_attempts is None else f" of {answered.max_attempts}"
         attempt = f"attempt {leased.failures + 1}{limit} failed"
         if not answered.dead:
             wait_ms = answered.retry_in_ms
             then = "" if wait_ms is None else f", next attempt in {wait_ms / 1000:.1f} s"
-            self.write(logging.WARNING, leased, f"{attempt}{then}", reason, error)
+            also = _and_others(others)
+            self.write(logging.WARNING, leased, f"{attempt}{also}{then}", reason, error)
             return
         if verb is Verb.FAIL:
             attempt += " for good"
@@ -80,15 +86,15 @@ class HandlerFailureLog:
         self._traced.add(kind)
         log.log(level, "%s: %s: %s", self.where(leased), what, one_line(reason), exc_info=exc_info)
 
-    def where(self, leased: LeasedMessage) -> str:
-        """Return the text that names the message in log lines."""
+    def where(self, leased: LeasedMessage, others: int = 0) -> str:
+        """Return the text that names the message in log lines, and the number of others of its batch."""
         message = leased.message
         more = [] if message.key is None else [f"key {one_line(message.key.decode(errors='replace'), _KEY_CHARS)}"]
         if message.content_type not in (None, JSON):
             # Handlers that expect JSON fail with errors that do not mention it.
             more.append(one_line(message.content_type, _KEY_CHARS))
         shown = f" ({', '.join(more)})" if more else ""
-        return f"{self._name} message {message.partition}:{message.offset}{shown}"
+        return f"{self._name} message {message.partition}:{message.offset}{shown}{_and_others(others)}"
 
     def close(self) -> None:
         """Log how many lines were left out."""
@@ -104,6 +110,10 @@ class HandlerFailureLog:
             log.log(max(self._left_out), "%s: %s in %g s", self._name, " and ".join(counts), WINDOW_SECONDS)
         for each in (self._shown, self._traced, self._lines, self._left_out):
             each.clear()
+
+
+def _and_others(count: int) -> str:
+    return f", with {count:,} more of its batch" if count else ""
 
 
 def one_line(text: str, chars: int = _REASON_CHARS) -> str:

@@ -14,8 +14,12 @@ from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from lakelog.client._async.delivery import AsyncDelivery
+from lakelog.client._async.message_batch import AsyncBatch
 from lakelog.client._sync.delivery import Delivery
-from lakelog.client.functions import is_coroutine_function, is_of_kind, name_of
+from lakelog.client._sync.message_batch import Batch
+from lakelog.client.consumer.running import AsyncHandlerLoop, HandlerLoop
+from lakelog.client.functions import check_hook, is_coroutine_function, is_of_kind, name_of
+from lakelog.client.message_answers import BatchAnswers
 from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.errors import InvalidRequest
@@ -24,9 +28,11 @@ from lakelog.errors import InvalidRequest
 class Handler:
     """A function that takes a value, or a value and a delivery."""
 
+    takes = "(value) or (value, delivery)"
+
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
-            raise InvalidRequest(f"A handler must be a function of (value) or (value, delivery), not {function!r}.")
+            raise InvalidRequest(f"A handler must be a function of {self.takes}, not {function!r}.")
         self.function = function
         if is_of_kind(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
             raise InvalidRequest(
@@ -36,7 +42,7 @@ class Handler:
         self.is_async = is_coroutine_function(function)
         # A wrapper of a coroutine function may be a plain function that passes the delivery on.
         self.async_delivery = self.is_async or is_coroutine_function(inspect.unwrap(function))
-        self.wants_delivery = _wants_delivery(function)
+        self.wants_delivery = self._check_signature()
 
     @property
     def name(self) -> str:
@@ -47,6 +53,37 @@ class Handler:
         if self.wants_delivery:
             return begin(self.function, self.is_async, (value, delivery_of(leased, self.async_delivery)), threads)
         return begin(self.function, self.is_async, (value,), threads)
+
+    def _check_signature(self) -> bool:
+        """Return whether the function takes a delivery. Raise if it cannot be called."""
+        return _wants_delivery(self.function)
+
+
+class BatchHandler(Handler):
+    """A function that takes a batch."""
+
+    takes = "(batch)"
+
+    def begin_batch(self, work: BatchToHandle, threads: HandlerThreads) -> asyncio.Future[Any]:
+        """Start the handler for a batch, like `begin`."""
+        loop = asyncio.get_running_loop()
+        batch: AsyncBatch[Any] | Batch[Any]
+        if self.async_delivery:
+            batch = AsyncBatch(work, work.given, AsyncHandlerLoop(loop), work.failed)
+        else:
+            batch = Batch(work, work.given, HandlerLoop(loop), work.failed)
+        return begin(self.function, self.is_async, (batch,), threads)
+
+    def _check_signature(self) -> bool:
+        check_hook("handler", self.function, ("batch",))
+        return False
+
+
+class BatchToHandle(BatchAnswers, Protocol):
+    """The messages of a batch, and the answers to them."""
+
+    given: list[Any]
+    failed: dict[Any, str]
 
 
 def begin(
@@ -135,7 +172,11 @@ Async = TypeVar("Async", bound=Awaitable[object])
 Plain = TypeVar("Plain", bound=Ignored)
 
 HandlerFunction = (
-    Callable[[T], object] | Callable[[T, AsyncDelivery[T]], Awaitable[object]] | Callable[[T, Delivery[T]], Ignored]
+    Callable[[T], object]
+    | Callable[[T, AsyncDelivery[T]], Awaitable[object]]
+    | Callable[[T, Delivery[T]], Ignored]
+    | Callable[[AsyncBatch[T]], Awaitable[object]]
+    | Callable[[Batch[T]], Ignored]
 )
 OnAck = Callable[[AsyncDelivery[T]], Awaitable[object]] | Callable[[Delivery[T]], Ignored]
 OnDead = Callable[[AsyncDelivery[T], Exception], Awaitable[object]] | Callable[[Delivery[T], Exception], Ignored]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -18,8 +18,9 @@ from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.delivery_tracing import DeliverySpan
 from lakelog.client.worker.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest, LeaseLost
-from lakelog.model.group import MAX_REASON_BYTES
+from lakelog.model.group import MAX_REASON_BYTES, Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.partitioner import murmur2
 from lakelog.wire.leases import LeaseHead
 
 _NO_CHAIN: deque[LeasedMessage] = deque()
@@ -152,12 +153,7 @@ class LeasedMessage:
         """Give the handler more time, counted from now. Raise `LeaseLost` if another worker may have the message."""
         if self._result is not None or self.is_done:
             raise InvalidRequest("This message was already answered.")
-        more = self.lease.timeout_seconds if seconds is None else seconds
-        await self.lease.sender.submit(self.extension())
-        if self.message.offset in self.lease.deadlines:
-            self.lease.deadlines[self.message.offset] = time.monotonic() + more
-            self.lease.stretched = True
-            self.lease.moved(self.lease)
+        await extend_all([self], seconds)
 
     def _submit(self, answer: LeaseAnswer) -> asyncio.Future[Answered]:
         return self.lease.sender.submit(answer)
@@ -173,3 +169,27 @@ class LeasedMessage:
         return LeaseAnswer(
             verb=Verb.EXTEND, partition=lease.partition, token=lease.token, lease_ms=lease.lease_ms, alone=alone
         )
+
+
+async def extend_all(messages: Sequence[LeasedMessage], seconds: float | None) -> None:
+    """Give the handler of these messages more time, with one extension for each lease."""
+    by_lease: dict[WorkerLease, list[LeasedMessage]] = {}
+    for leased in messages:
+        by_lease.setdefault(leased.lease, []).append(leased)
+    await asyncio.gather(*(lease.sender.submit(some[0].extension()) for lease, some in by_lease.items()))
+    for lease, some in by_lease.items():
+        until = time.monotonic() + (lease.timeout_seconds if seconds is None else seconds)
+        running = [leased.message.offset for leased in some if leased.message.offset in lease.deadlines]
+        if running:
+            lease.deadlines.update(dict.fromkeys(running, until))
+            lease.stretched = True
+            lease.moved(lease)
+
+
+def key_of(leased: LeasedMessage, order: Order) -> object:
+    """Return what orders the message: its partition, or the hash of its key; None if nothing does."""
+    if order is Order.PARTITION:
+        return ("partition", leased.message.partition)
+    key = leased.message.key
+    # By the same hash as the server, which treats two keys with the same hash as one key.
+    return None if key is None or order is Order.NONE else murmur2(key)

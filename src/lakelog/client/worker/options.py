@@ -44,6 +44,9 @@ class SubscriptionOptions:
     """The options of a subscription. None means the group's setting."""
 
     concurrency: int = 1
+    batch: int | None = None
+    """The most messages of one call of the handler. None means a handler of single messages."""
+    batch_wait: timedelta | float = 1.0
     batch_size: int = 50
     max_in_flight: int | None = None
     prefetch: int | None = None
@@ -69,6 +72,7 @@ class SubscriptionOptions:
             check_whole("max_in_flight", self.max_in_flight, 1)
         if self.prefetch is not None:
             check_whole("prefetch", self.prefetch, 0)
+        self._check_batch()
         if self.ack not in ("auto", "manual"):
             raise InvalidRequest(f"`ack` must be 'auto' or 'manual', not {self.ack!r}.")
         check_seconds("lease", self.lease, model.MIN_LEASE_MS / 1000, model.MAX_LEASE_MS / 1000)
@@ -80,6 +84,14 @@ class SubscriptionOptions:
         self._check_functions()
         self.group_settings()
 
+    def _check_batch(self) -> None:
+        check_seconds("batch_wait", self.batch_wait)
+        if self.batch is None:
+            return
+        check_whole("batch", self.batch, 1, MAX_BATCH_MESSAGES)
+        if self.max_in_flight is not None and self.max_in_flight < self.batch:
+            raise refusal("max_in_flight", f"at least `batch`, which is {self.batch}", self.max_in_flight)
+
     def _check_functions(self) -> None:
         if isinstance(self.filter, str):
             if self.filter:
@@ -90,6 +102,15 @@ class SubscriptionOptions:
             check_hook("on_ack", self.on_ack, ("delivery",))
         if self.on_dead is not None:
             check_hook("on_dead", self.on_dead, ("delivery", "error"))
+
+    @property
+    def most_per_call(self) -> int:
+        """The number of messages that one call to the server returns at most."""
+        return max(self.batch_size, self.batch or 0)
+
+    @property
+    def batch_wait_seconds(self) -> float:
+        return check_seconds("batch_wait", self.batch_wait)
 
     @property
     def lease_ms(self) -> int:

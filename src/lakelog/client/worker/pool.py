@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakelog.client import processes
 from lakelog.client._async.delivery import AsyncDelivery
+from lakelog.client._async.message_batch import AsyncBatch
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client._sync.delivery import Delivery
+from lakelog.client._sync.message_batch import Batch
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker import never_run
@@ -21,6 +23,7 @@ from lakelog.client.worker.completion import WorkerCounts
 from lakelog.client.worker.handlers import (
     Async,
     AsyncDeliveryHandler,
+    BatchHandler,
     DeliveryHandler,
     Handler,
     P,
@@ -198,7 +201,7 @@ class Subscribe(Generic[T]):
     def __repr__(self) -> str:
         return f"Subscribe(topic={self._place[0]!r}, group={self._place[1]!r})"
 
-    # The last three are for mypy, which does not match positional-only parameters with the protocols.
+    # Those after the first three are for mypy, which does not match positional-only parameters with the protocols.
     @overload
     def __call__(self, function: ValueHandler[T, P, R]) -> Callable[P, R]: ...  # type: ignore[overload-overlap]
     @overload
@@ -206,16 +209,21 @@ class Subscribe(Generic[T]):
     @overload
     def __call__(self, function: DeliveryHandler[T, P, Plain]) -> Callable[P, Plain]: ...
     @overload
-    def __call__(self, function: Callable[[T], R]) -> Callable[[T], R]: ...
+    def __call__(self, function: Callable[[T], R]) -> Callable[[T], R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, function: Callable[[T, AsyncDelivery[T]], Async]) -> Callable[[T, AsyncDelivery[T]], Async]: ...
     @overload
     def __call__(self, function: Callable[[T, Delivery[T]], Plain]) -> Callable[[T, Delivery[T]], Plain]: ...
+    @overload
+    def __call__(self, function: Callable[[AsyncBatch[T]], Async]) -> Callable[[AsyncBatch[T]], Async]: ...
+    @overload
+    def __call__(self, function: Callable[[Batch[T]], Plain]) -> Callable[[Batch[T]], Plain]: ...
 
     def __call__(self, function: Any) -> Any:
         topic, group = self._place
+        handler = Handler(function) if self._options.batch is None else BatchHandler(function)
         self._pool.add(
-            Subscription(topic=topic, group=group, handler=Handler(function), codec=self._codec, options=self._options)
+            Subscription(topic=topic, group=group, handler=handler, codec=self._codec, options=self._options)
         )
         return function
 

@@ -21,24 +21,28 @@ class Prefetch:
     """
 
     def __init__(self, options: SubscriptionOptions) -> None:
-        self.is_automatic = options.prefetch is None and options.max_in_flight is None
+        # A batch handler is given messages for whole batches, and more ahead only on request.
+        self.is_automatic = options.prefetch is None and options.max_in_flight is None and options.batch is None
         self._batch_size = options.batch_size
         self._concurrency = options.concurrency
+        self._slots = options.concurrency * (options.batch or 1)
         self._most = options.max_in_flight
         self._seconds = 1.0
         """The average time of a handler. It follows slower handlers immediately, and faster handlers gradually."""
         self.size = 0
         if not self.is_automatic:
             self.size = options.prefetch if options.prefetch is not None else options.max_in_flight or 0
+        if options.batch is not None:
+            self.size = options.prefetch or 0
 
     def __str__(self) -> str:
-        ahead = "automatic" if self.is_automatic else max(0, self.capacity - self._concurrency)
+        ahead = "automatic" if self.is_automatic else max(0, self.capacity - self._slots)
         return f"concurrency {self._concurrency}, prefetch {ahead}"
 
     @property
     def capacity(self) -> int:
         """The number of messages that the worker may hold: waiting for a slot, running, or being acked."""
-        wanted = self._concurrency + self.size
+        wanted = self._slots + self.size
         return wanted if self._most is None else min(wanted, self._most)
 
     @property

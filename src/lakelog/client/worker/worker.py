@@ -15,6 +15,8 @@ from lakelog.client.reading.decoding import leased_messages
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.values import Consumed
 from lakelog.client.worker.answers import AnswerSender
+from lakelog.client.worker.batch_runner import BatchRunner
+from lakelog.client.worker.batch_work import BatchedMessage
 from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_runner import LeaseRunner
 from lakelog.client.worker.lease_taker import LeaseTaker
@@ -44,8 +46,11 @@ class SubscriptionWorker:
         self._taker = LeaseTaker(
             subscription, transport, resources.keeper, policy, isolates=True, changed=self._changed
         )
-        self._runner = LeaseRunner(subscription, self._taker, resources, self._changed)
-        self._poller = new_poller(self._runner, self._taker.sender, subscription.options.batch_size)
+        is_single = subscription.options.batch is None
+        runner: type[LeaseRunner | BatchRunner] = LeaseRunner if is_single else BatchRunner
+        self._runner = runner(subscription, self._taker, resources, self._changed)
+        self._message_class = LeasedMessage if is_single else BatchedMessage
+        self._poller = new_poller(self._runner, self._taker.sender, subscription.options.most_per_call)
         self._tasks: list[asyncio.Task[None]] = []
         self.counts = self._runner.counts
 
@@ -114,7 +119,7 @@ class SubscriptionWorker:
             lease = self._taker.hold(head, self._runner.deadlines)
             messages = leased_messages(*place, head, [next(payloads) for _ in head.pieces])
             count += len(messages)
-            leased = [LeasedMessage(message, lease) for message in messages]
+            leased = [self._message_class(message, lease) for message in messages]
             taken.append((lease, _chains(leased, self._taker.order)))
         # Before any handler starts: a handler may block everything else.
         self._resources.keeper.flush()
@@ -142,6 +147,6 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _summary(runner: LeaseRunner) -> str:
+def _summary(runner: LeaseRunner | BatchRunner) -> str:
     counts = runner.counts
     return f"{counts.acked} acked, {counts.failed} failed, {counts.dead} dead-lettered, {counts.released} released"
