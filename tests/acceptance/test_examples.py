@@ -51,22 +51,36 @@ OUTPUT = {
 ARGUMENTS = {"producer.py": ["2000"]}
 
 
-FAILURES = {"worker.py": "ValueError: a negative total", "handle-dead-letters": "ValueError: a negative total"}
+PRINTED = {"handle-batches": ["20 messages, the first has", "(19, 183)", "['the total is not a number']"]}
+"""What a page must print."""
+
+FAILURES = {
+    "worker.py": "ValueError: a negative total",
+    "handle-dead-letters": "ValueError: a negative total",
+    "handle-batches": "dead letter (lakelog dead show warehouse 1-0-4): the total is not a number",
+}
 """Handlers that fail on purpose; the worker logs the failure."""
 
 
-def run(command: Sequence[str], url: str, cwd: Path, failure: str | None = None) -> str:
+def run(command: Sequence[str], url: str, cwd: Path, failure: str | None = None, warehouse: str = "") -> str:
     """Return the output of a command that must succeed, with nothing on stderr except the failure: a warning is a
     defect.
     """
     env = {name: text for name, text in os.environ.items() if not name.startswith("LAKELOG_")}
-    env |= {"LAKELOG_URL": url, "LAKELOG_TOKEN": "lkl_not_asked_for", "PYTHONWARNINGS": "error"}
+    env |= {
+        "LAKELOG_URL": url,
+        "LAKELOG_TOKEN": "lkl_not_asked_for",
+        "PYTHONWARNINGS": "error",
+        "WAREHOUSE_URL": warehouse,
+    }
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     if failure is None:
         assert done.stderr == ""
     else:
-        assert done.stderr.count("Traceback") == 1 and done.stderr.endswith(f"{failure}\n"), done.stderr
+        # A handler that raises is logged with its traceback; a message that it names as failed has none.
+        raised = "Error: " in failure
+        assert done.stderr.count("Traceback") == raised and done.stderr.endswith(f"{failure}\n"), done.stderr
     return done.stdout
 
 
@@ -80,11 +94,15 @@ def test_examples(example: Path, url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_python_of_the_docs(page: Path, url: str, tmp_path: Path) -> None:
+def test_python_of_the_docs(page: Path, url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """All blocks of a page, one after another."""
     script = tmp_path / "page.py"
     script.write_text("\n".join(text for kind, text in blocks(page.read_text()) if kind == "python"))
-    assert run([sys.executable, str(script)], url, tmp_path, FAILURES.get(page.stem))
+    warehouse = request.getfixturevalue("migrated_database") if "WAREHOUSE_URL" in page.read_text() else ""
+    printed = run([sys.executable, str(script)], url, tmp_path, FAILURES.get(page.stem), warehouse)
+    assert printed
+    for expected in PRINTED.get(page.stem, []):
+        assert expected in printed
 
 
 def test_curl_of_the_http_reference(http_server: ThreadServer, tmp_path: Path) -> None:
