@@ -7,8 +7,9 @@ leases, expiry) follows the manual clock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.answers import AnswerSender
 from lakelog.client.worker.completion import WorkerCounts
-from lakelog.client.worker.handlers import Handler
+from lakelog.client.worker.handlers import BatchHandler, BatchToHandle, Handler
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.leased_message import LeasedMessage
@@ -86,9 +87,16 @@ class Drain:
         )
 
     def _worker(self, subscription: Subscription) -> SubscriptionWorker:
-        observed = ObservedHandler(subscription.handler, self._faults, self._errors)
+        observed: Handler
+        options = subscription.options
+        if isinstance(subscription.handler, BatchHandler):
+            observed = ObservedBatchHandler(subscription.handler, self._faults, self._errors)
+            # All messages that are due come with one call, so waiting for others would only take time.
+            options = replace(options, batch_wait=0)
+        else:
+            observed = ObservedHandler(subscription.handler, self._faults, self._errors)
         return SubscriptionWorker(
-            replace(subscription, handler=observed),
+            replace(subscription, handler=observed, options=options),
             self._transport,
             self._resources,
             CallRetryPolicy(),
@@ -159,19 +167,18 @@ class DrainPoller(Poller):
                 await self._go_on.wait()
 
 
-class ObservedHandler(Handler):
-    """A handler whose errors are collected, and whose next runs fail if the test has ordered that."""
+class ObservedRuns:
+    """Collects the errors of a handler, and lets its next runs fail if the test has ordered that."""
 
-    def __init__(self, handler: Handler, faults: OrderedFaults, errors: list[BaseException]) -> None:
-        super().__init__(handler.function)
+    def __init__(self, faults: OrderedFaults, errors: list[BaseException]) -> None:
         self._faults = faults
         self._errors = errors
 
-    def begin(self, value: object, leased: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
+    def begin(self, function: Callable[..., Any], start: Callable[[], asyncio.Future[Any]]) -> asyncio.Future[Any]:
         """Start the handler, or return a future with the ordered failure."""
-        error = self._faults.take(self.function)
+        error = self._faults.take(function)
         if error is None:
-            running = super().begin(value, leased, threads)
+            running = start()
         else:
             running = asyncio.get_running_loop().create_future()
             running.set_exception(error)
@@ -181,6 +188,30 @@ class ObservedHandler(Handler):
     def _ended(self, running: asyncio.Future[Any]) -> None:
         if not running.cancelled() and (error := running.exception()) is not None:
             self._errors.append(error)
+
+
+class ObservedHandler(Handler):
+    """A handler of single messages whose runs are observed."""
+
+    def __init__(self, handler: Handler, faults: OrderedFaults, errors: list[BaseException]) -> None:
+        super().__init__(handler.function)
+        self._runs = ObservedRuns(faults, errors)
+
+    def begin(self, value: object, leased: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
+        """Start the handler, or return a future with the ordered failure."""
+        return self._runs.begin(self.function, partial(super().begin, value, leased, threads))
+
+
+class ObservedBatchHandler(BatchHandler):
+    """A batch handler whose runs are observed."""
+
+    def __init__(self, handler: BatchHandler, faults: OrderedFaults, errors: list[BaseException]) -> None:
+        super().__init__(handler.function)
+        self._runs = ObservedRuns(faults, errors)
+
+    def begin_batch(self, work: BatchToHandle, threads: HandlerThreads) -> asyncio.Future[Any]:
+        """Start the handler, or return a future with the ordered failure."""
+        return self._runs.begin(self.function, partial(super().begin_batch, work, threads))
 
 
 class NoKeeper:

@@ -31,6 +31,23 @@ def test_a_plain_handler_runs_for_each_message(lakelog_memory: MemoryInstallatio
     assert lakelog_memory.group("billing").lag() == 0
 
 
+def test_a_batch_handler_runs_without_waiting_for_more(lakelog_memory: MemoryInstallation) -> None:
+    orders = lakelog_memory.topic("orders")
+    sizes: list[int] = []
+
+    @orders.subscribe(group="loading", batch=500, batch_wait=60)
+    def load(batch: lakelog.Batch[int]) -> None:
+        sizes.append(len(batch))
+        batch.fail(batch[0], "bad")
+
+    orders.publish_many(list(range(20)))
+    lakelog_memory.fail_next(load, error=ValueError("ordered"))
+    assert lakelog_memory.drain(load).failed == 20
+    lakelog_memory.clock.advance(hours=1)
+    result = lakelog_memory.drain(load)
+    assert sizes == [20] and (result.acked, result.dead) == (19, 1)
+
+
 def test_a_coroutine_handler_publishes_for_another_one(lakelog_memory: MemoryInstallation) -> None:
     log = lakelog.connect_async()
     orders, invoices = log.topic("orders"), log.topic("invoices")
