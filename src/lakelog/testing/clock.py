@@ -14,9 +14,12 @@ class ManualClock:
     It begins at the machine's time, in whole milliseconds.
     """
 
-    def __init__(self, advanced: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, moving: Callable[[], object] = lambda: None, advanced: Callable[[], object] = lambda: None
+    ) -> None:
         now = datetime.now(UTC)
         self._now = now.replace(microsecond=now.microsecond // 1000 * 1000)
+        self._moving = moving
         self._advanced = advanced
 
     def now(self) -> datetime:
@@ -50,6 +53,7 @@ class ManualClock:
         total = (duration or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if total <= timedelta():
             raise InvalidRequest("The clock moves forward only: give a duration greater than zero.")
+        self._moving()
         self._now += total
         self._advanced()
         return self._now

@@ -229,3 +229,78 @@ def test_a_group_begins_where_its_subscription_says(lakelog_memory: MemoryInstal
     orders.publish(2)
     lakelog_memory.drain()
     assert seen == [2]
+
+
+def test_a_member_that_died_is_replaced_when_its_session_ends(lakelog_memory: MemoryInstallation) -> None:
+    orders = lakelog_memory.topic("orders")
+    seen: list[int] = []
+    orders.subscribe(seen.append, group="billing", order="partition")
+    orders.publish_many([1, 2])
+    dead = lakelog_memory.log.consumer("orders", group="billing", start_from="earliest", order="partition", prefetch=0)
+    with dead:
+        assert dead.next(timeout=5) is not None
+        assert lakelog_memory.drain().acked == 0
+        lakelog_memory.clock.advance(minutes=1)
+        lakelog_memory.drain()
+        assert seen == [1, 2]
+        assert lakelog_memory.group("billing").lag() == 0
+
+
+def test_hooks_and_manual_acks_are_complete_when_drain_returns(lakelog_memory: MemoryInstallation) -> None:
+    orders = lakelog_memory.topic("orders")
+    told: list[str] = []
+
+    async def on_ack(delivery: lakelog.AsyncDelivery[int]) -> None:
+        await asyncio.sleep(0.01)
+        told.append(f"acked {delivery.value}")
+
+    async def on_dead(delivery: lakelog.AsyncDelivery[int], error: Exception) -> None:
+        await asyncio.sleep(0.01)
+        told.append(f"dead {delivery.value}: {error}")
+
+    @orders.subscribe(group="billing", ack="manual", concurrency=4, on_ack=on_ack, on_dead=on_dead)
+    def bill(order: int, delivery: lakelog.Delivery[int]) -> None:
+        if order == 1:
+            delivery.ack()
+        elif order == 2:
+            delivery.fail("never")
+        elif order == 3:
+            delivery.discard("no")
+        else:
+            delivery.nack(delay=10, reason="later")
+
+    orders.publish_many([1, 2, 3, 4])
+    result = lakelog_memory.drain(bill)
+    assert (result.acked, result.failed, result.dead, result.discarded) == (1, 2, 1, 1)
+    assert sorted(told) == ["acked 1", "dead 2: never"]
+    assert lakelog_memory.group("billing").lag() == 1
+
+
+def test_a_handler_that_sleeps_beyond_its_lease_loses_the_message(lakelog_memory: MemoryInstallation) -> None:
+    orders = lakelog_memory.topic("orders")
+    attempts: list[int] = []
+
+    @orders.subscribe(group="billing", lease=30)
+    def bill(order: int, delivery: lakelog.Delivery[int]) -> None:
+        attempts.append(delivery.attempt)
+        if delivery.attempt == 1:
+            lakelog_memory.clock.advance(seconds=31)
+
+    orders.publish(1)
+    assert lakelog_memory.drain(bill).acked == 1
+    assert attempts == [1, 2]
+
+
+def test_many_messages_of_many_keys_keep_their_order(lakelog_memory: MemoryInstallation) -> None:
+    orders = lakelog_memory.topic("orders")
+    orders.create(partitions=4)
+    seen: dict[int, list[int]] = {}
+
+    @orders.subscribe(group="billing", concurrency=16)
+    async def bill(order: list[int]) -> None:
+        await asyncio.sleep(0)
+        seen.setdefault(order[0], []).append(order[1])
+
+    orders.publish_many([lakelog.Outgoing([number % 7, number], key=str(number % 7)) for number in range(500)])
+    assert lakelog_memory.drain(bill).acked == 500
+    assert all(numbers == sorted(numbers) for numbers in seen.values()) and len(seen) == 7

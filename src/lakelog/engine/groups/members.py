@@ -188,6 +188,10 @@ class Members:
     async def close(self) -> None:
         """Finish running operations, and write the heartbeats."""
         await asyncio.gather(*(group_members.close() for group_members in list(self._by_group.values())))
+        await self.write_heartbeats()
+
+    async def write_heartbeats(self) -> None:
+        """Write the heartbeats that this process has collected. They count from now on, not from a later write."""
         await asyncio.gather(*(heartbeats.flush() for heartbeats in self._heartbeats.values()))
 
     async def _current(self, group: Group, member_id: str, generation: int | None) -> Membership:
