@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,12 @@ def test_the_handler_test_of_the_readme_takes_less_than_a_second(tmp_path: Path)
         seconds.append(sum(map(float, phases)))
         print(f"{seconds[-1]:.2f} s;", printed.splitlines()[-1])
     assert min(seconds) < 1.0
+
+
+def test_the_tests_of_the_examples_pass(tmp_path: Path) -> None:
+    for name in ("worker.py", "test_worker.py"):
+        shutil.copy(ROOT / "examples" / name, tmp_path)
+    assert "3 passed" in run_pytest(tmp_path)
 
 
 def test_the_plugin_loads_nothing_until_a_test_uses_the_fixture(tmp_path: Path) -> None:
