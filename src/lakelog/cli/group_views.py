@@ -67,6 +67,7 @@ def print_description(found: GroupDescription, now: datetime | None = None) -> N
         "status": found.status,
         "lag": show_count(found.lag, "message") + (f", the oldest published {_ago(oldest, now)} ago" if oldest else ""),
         "members": f"{len(found.members)} ({found.state}, generation {found.generation})",
+        "rebalances": _rebalances(found, now),
         "dead letters": f"{found.dead_letters:,}{list_them}",
     }
     print_fields(state | _settings(group))
@@ -76,6 +77,13 @@ def print_description(found: GroupDescription, now: datetime | None = None) -> N
     if found.reasons:
         print_line("\nWhy messages wait:")
         _print_wrapped(found.reasons)
+
+
+def _rebalances(found: GroupDescription, now: datetime) -> str:
+    if found.last_rebalance_at is None:
+        return "none"
+    last = f"the last {_ago(found.last_rebalance_at, now)} ago"
+    return f"{found.rebalances:,}, {last}; partitions waited {_seconds(found.rebalancing_ms)} in total"
 
 
 def show_paused(group: GroupInfo) -> str:

@@ -147,6 +147,7 @@ name            billing
 status          paused
 lag             17 messages, the oldest published 3m ago
 members         1 (stable, generation 7)
+rebalances      4, the last 0s ago; partitions waited 250ms in total
 dead letters    2; list them with `lakelog dead list billing`
 paused          refunds
 kind            lease
