@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 Field = str | int | float | bool | None | list[str] | dict[str, str]
@@ -16,6 +18,29 @@ Field = str | int | float | bool | None | list[str] | dict[str, str]
 SUMMARY_SECONDS = 30.0
 FLAP_SECONDS = 1.0
 _MAX_KINDS = 20
+
+OnGroupCreated = Callable[[str], None]
+_on_group_created: ContextVar[OnGroupCreated | None] = ContextVar("on_group_created", default=None)
+
+
+@contextmanager
+def hear_created_groups(on_created: OnGroupCreated) -> Iterator[None]:
+    """Call the function with the name of each group that is created within the block.
+
+    The audit log needs it: the engine creates a group with its first consume or join, and only the server knows the
+    caller.
+    """
+    token = _on_group_created.set(on_created)
+    try:
+        yield
+    finally:
+        _on_group_created.reset(token)
+
+
+def report_created_group(name: str) -> None:
+    """Report that the current call created a group."""
+    if (on_created := _on_group_created.get()) is not None:
+        on_created(name)
 
 
 def log_event(

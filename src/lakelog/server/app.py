@@ -16,7 +16,8 @@ import msgspec
 from lakelog.engine import Engine
 from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated, Overloaded
 from lakelog.model.topic import Scope
-from lakelog.server.audit import record_change, record_refusal
+from lakelog.reporting import hear_created_groups
+from lakelog.server.audit import record_change, record_created_group, record_refusal
 from lakelog.server.auth import Authenticator, Grant, authorise, needed_by, refusal_of_origin
 from lakelog.server.calls import (
     HOLD,
@@ -58,6 +59,8 @@ SEND_SECONDS = 60.0
 SAMPLE_SECONDS = 1.0
 MONITORING = frozenset({"healthz", "readyz", "metrics"})
 """Calls that are handled even at capacity, because a busy server must not look dead."""
+CREATE_GROUPS = frozenset({"consume", "join", "push"})
+"""Calls that create their group if it does not exist."""
 TRACED = frozenset({"publish", "fetch", "consume", "answers"})
 
 _CLOSE: Header = (b"connection", b"close")
@@ -182,7 +185,12 @@ class App:
             if grant is not None:
                 record_refusal(operation.name, call, grant, needed_by(rights))
             raise
-        answer = await self._handlers[operation.name](call)
+        handler = self._handlers[operation.name]
+        if grant is not None and operation.name in CREATE_GROUPS:
+            with hear_created_groups(partial(record_created_group, call, grant)):
+                answer = await handler(call)
+        else:
+            answer = await handler(call)
         if operation.audit is not None and grant is not None and not call.passed_on:
             record_change(operation, call, grant, answer.status)
         return answer

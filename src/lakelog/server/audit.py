@@ -26,11 +26,16 @@ def record_change(operation: Operation[Any, Any], call: Call, grant: Grant, stat
     if operation.audit is None:
         return
     changes = call.changes or {}
-    if "dry_run" in changes:
+    if "dry_run" in changes or operation.audit.only_with not in (None, *changes):
         return
     what = operation.audit.text.format(**call.parameters)
     shown = f" ({', '.join(f'{name}={text}' for name, text in changes.items())})" if changes else ""
     _record(operation.name, call, grant, status, f"{_actor(grant)} {what}{shown}.")
+
+
+def record_created_group(call: Call, grant: Grant, name: str) -> None:
+    """Log that a consume or a join created a group."""
+    _record("create_group", call, grant, 200, f"{_actor(grant)} created group {name}.", group=name)
 
 
 def record_refusal(operation: str, call: Call, grant: Grant, needed: str) -> None:
@@ -55,7 +60,7 @@ def _actor(grant: Grant) -> str:
     return f"Token {grant.name} ({grant.token})" if grant.name else "A caller without a token"
 
 
-def _record(operation: str, call: Call, grant: Grant, status: int, message: str) -> None:
+def _record(operation: str, call: Call, grant: Grant, status: int, message: str, **fields: str) -> None:
     log_event(
         _log,
         logging.INFO,
@@ -65,7 +70,7 @@ def _record(operation: str, call: Call, grant: Grant, status: int, message: str)
         token_name=grant.name,
         project=grant.scope.project,
         environment=grant.scope.environment,
-        **call.parameters,
+        **{**call.parameters, **fields},
         **({"changes": call.changes} if call.changes else {}),
         status=status,
         request_id=call.request_id.decode(),

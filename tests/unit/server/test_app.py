@@ -124,12 +124,36 @@ async def test_the_audit_names_what_changed_and_by_which_token(caplog: pytest.Lo
         'created topic new (partitions=4, retention={"max_age_ms":1000}).',
         'altered topic new (partitions=8, tags=["a"]).',
         "deleted topic new.",
+        "created group billing.",
         "altered group billing (window=50).",
         "paused group billing (topic=orders).",
         "moved group billing in topic orders (position=latest).",
         "skipped messages of topic orders for group billing (partition=0, offset=0, messages=0).",
         "discarded dead letters of group billing (topic=orders, messages=0).",
         "deleted group billing.",
+    ]
+
+
+async def test_new_groups_and_replaced_members_are_audited(caplog: pytest.LogCaptureFixture) -> None:
+    """A consume or join needs the right to read only, but it creates its group, and can remove other members."""
+    caplog.set_level(logging.INFO, "lakelog.audit")
+    join = {"topics": ["orders"], "member_id": "a", "kind": "cursor"}
+    async with world() as made:
+        for body in (join, {**join, "member_id": "b"}, {**join, "member_id": "c", "replace": True}):
+            assert (await made.call("POST", "/v1/groups/copy/join", json=body)).status == 200
+        for _ in range(2):
+            consume = {"topic": "orders", "group": "billing", "owner": "w"}
+            assert (await made.call("POST", "/v1/consume", json=consume)).status == 200
+    records = [record for record in caplog.records if record.name == "lakelog.audit"]
+    assert [record.getMessage().removeprefix("Token test (").partition(") ")[2] for record in records] == [
+        "created group copy.",
+        'replaced the members of group copy (topics=["orders"], member_id=c, kind=cursor, replaces=true).',
+        "created group billing.",
+    ]
+    assert [(record.event, record.fields["group"]) for record in records] == [  # type: ignore[attr-defined]
+        ("create_group", "copy"),
+        ("join", "copy"),
+        ("create_group", "billing"),
     ]
 
 

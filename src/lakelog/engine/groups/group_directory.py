@@ -30,6 +30,7 @@ from lakelog.model.group import (
 )
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic
+from lakelog.reporting import report_created_group
 from lakelog.storage.store import Catalog
 
 _CACHE_SIZE = 10_000
@@ -201,6 +202,7 @@ class GroupDirectory:
             cells = sorted(self._extents.cells)
             home = cells[zlib.crc32(name.encode()) % len(cells)]
             group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)
+            report_created_group(name)
         if isinstance(self._extents.cells, Cells):
             self._extents.cells.check_group(group)
         entry = _CachedGroup(at=at, group=group)

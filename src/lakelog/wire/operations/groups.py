@@ -23,6 +23,7 @@ JOIN = read(
     method="POST",
     example={"member_id": "consumer-1", "topics": ["orders"], "session_timeout_ms": 30000},
     problems=(404, 409),
+    audit=Audit(text="replaced the members of group {group}", only_with="replaces"),
     home=("group",),
 )
 HEARTBEAT = read(

@@ -82,12 +82,14 @@ class Audit:
         hidden: Fields of the request that the line does not show.
         counted: Fields of the request of which the line shows the number of items.
         result: A field of the reply that the line shows as `messages`.
+        only_with: A field of the request without which the call is not audited.
     """
 
     text: str
     hidden: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
     result: str | None = None
+    only_with: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
