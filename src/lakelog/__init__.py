@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakelog.client.connecting.connect import connect, connect_async
     from lakelog.client.reading.messages import ReceivedMessage
     from lakelog.client.values import FetchResult, Outgoing, Run
+    from lakelog.client.worker.defaults import Defaults
     from lakelog.errors import LakelogError
     from lakelog.model.group import Exponential, Fixed, Order
     from lakelog.model.message import Message
@@ -42,6 +43,7 @@ __all__ = [
     "AsyncTopic",
     "Batch",
     "Consumer",
+    "Defaults",
     "Delivery",
     "Exponential",
     "FetchResult",
@@ -76,6 +78,7 @@ _HOMES = {
     "ArrowBatch": "lakelog.client._sync.message_batch",
     "Batch": "lakelog.client._sync.message_batch",
     "Consumer": "lakelog.client._sync.consumer",
+    "Defaults": "lakelog.client.worker.defaults",
     "Delivery": "lakelog.client._sync.delivery",
     "Exponential": "lakelog.model.group",
     "FetchResult": "lakelog.client.values",

@@ -23,6 +23,7 @@ NAMES = [
     "AsyncTopic",
     "Batch",
     "Consumer",
+    "Defaults",
     "Delivery",
     "Exponential",
     "FetchResult",

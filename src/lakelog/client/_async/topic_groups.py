@@ -8,8 +8,9 @@ from typing import Any, Generic, Literal, TypeVar
 from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client.publishing.codec import MessageBuilder
+from lakelog.client.worker.defaults import subscription_options
 from lakelog.client.worker.handlers import Filter, HandlerFunction, OnAck, OnDead
-from lakelog.client.worker.options import Retries, StartFrom, SubscriptionOptions
+from lakelog.client.worker.options import Retries, StartFrom
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_text, check_time, check_whole, refusal
@@ -35,10 +36,10 @@ class AsyncTopicGroups(Generic[T]):
         /,
         *,
         group: str,
-        concurrency: int = 1,
+        concurrency: int | None = None,
         batch: int | None = None,
         batch_wait: timedelta | float = 1.0,
-        batch_size: int = 50,
+        batch_size: int | None = None,
         max_in_flight: int | None = None,
         prefetch: int | None = None,
         filter: Filter[T] | None = None,
@@ -48,11 +49,11 @@ class AsyncTopicGroups(Generic[T]):
         on_ack: OnAck[T] | None = None,
         start_from: StartFrom | None = None,
         ack: Literal["auto", "manual"] = "auto",
-        ack_timeout: timedelta | float = 30.0,
-        lease: timedelta | float = 30.0,
+        ack_timeout: timedelta | float | None = None,
+        lease: timedelta | float | None = None,
         order: Order | str | None = None,
         assignor: Assignor | str | None = None,
-        session_timeout: timedelta | float = 30.0,
+        session_timeout: timedelta | float | None = None,
         heartbeat: timedelta | float | None = None,
     ) -> Subscribe[T]:
         """Subscribe a handler to the topic, as a member of a group. Handlers run from `log.run()` or `log.start()` on.
@@ -64,6 +65,8 @@ class AsyncTopicGroups(Generic[T]):
         `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group. The first member creates
         the group with them; one that states other settings than the group has raises `GroupSettingsDiffer` when it
         starts. None (the default) accepts the group's setting.
+
+        An argument that is not given is that of `connect(defaults=…)`; the defaults below apply if that has none.
 
         Args:
             handler: A function of `(value)` or `(value, delivery)`. A coroutine function runs in the worker's event
@@ -122,28 +125,28 @@ class AsyncTopicGroups(Generic[T]):
                 run already.
         """
         self._state.calls.check_open()
-        options = SubscriptionOptions(
-            concurrency=concurrency,
-            batch=batch,
-            batch_wait=batch_wait,
-            batch_size=batch_size,
-            max_in_flight=max_in_flight,
-            prefetch=prefetch,
-            filter=filter,
-            retries=retries,
-            dead_letter=dead_letter,
-            on_dead=on_dead,
-            on_ack=on_ack,
-            start_from=start_from,
-            ack=ack,
-            ack_timeout=ack_timeout,
-            lease=lease,
-            order=order,
-            assignor=assignor,
-            session_timeout=session_timeout,
-            heartbeat=heartbeat,
-        )
-
+        given = {
+            "concurrency": concurrency,
+            "batch": batch,
+            "batch_wait": batch_wait,
+            "batch_size": batch_size,
+            "max_in_flight": max_in_flight,
+            "prefetch": prefetch,
+            "filter": filter,
+            "retries": retries,
+            "dead_letter": dead_letter,
+            "on_dead": on_dead,
+            "on_ack": on_ack,
+            "start_from": start_from,
+            "ack": ack,
+            "ack_timeout": ack_timeout,
+            "lease": lease,
+            "order": order,
+            "assignor": assignor,
+            "session_timeout": session_timeout,
+            "heartbeat": heartbeat,
+        }
+        options = subscription_options(self._state.pool.defaults, given)
         subscribe = Subscribe(self._state.pool, self._state.name, group, self._builder.codec, options)
         if handler is not None:
             subscribe(handler)

@@ -14,11 +14,12 @@ from lakelog.client.connecting.target import Target, find_target
 from lakelog.client.connecting.trust import find_tls_files
 from lakelog.client.processes import log
 from lakelog.client.retrying import CallRetryPolicy
+from lakelog.client.worker.defaults import Defaults
 from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import LeaseKeeper, ProcessLeaseKeeper, ThreadLeaseKeeper
 from lakelog.client.worker.pool import WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
-from lakelog.model.arguments import check_positive_seconds, check_text, check_texts
+from lakelog.model.arguments import check_positive_seconds, check_text, check_texts, refusal
 from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.names import check_name
 
@@ -142,6 +143,7 @@ def connect(
     ca_file: str | None = None,
     client_certificate: str | None = None,
     client_key: str | None = None,
+    defaults: Defaults | None = None,
 ) -> Lakelog:
     """Return a client for a server (`http://host:8080`), a database (`postgresql://…`) or memory (`memory://name`).
 
@@ -171,6 +173,8 @@ def connect(
             `LAKELOG_CLIENT_CERTIFICATE`, then none.
         client_key: The PEM file with the key of `client_certificate`. Default: `LAKELOG_CLIENT_KEY`, then the file of
             the certificate.
+        defaults: Defaults of the subscriptions of this client. An argument of `subscribe` goes before them. Default:
+            the built-in defaults of `subscribe`.
 
     Raises:
         InvalidRequest: An argument is not valid, or no URL was found.
@@ -190,7 +194,12 @@ def connect(
         client_key=client_key,
     )
     found = _Connection(arguments, own_thread=True)
-    workers = WorkerSettings(transport=found.async_transport, keeper=found.keeper, owns_transport=found.is_http)
+    workers = WorkerSettings(
+        transport=found.async_transport,
+        keeper=found.keeper,
+        owns_transport=found.is_http,
+        defaults=_checked(defaults),
+    )
     return Lakelog(found.transport(), policy_of(timeout), workers, found.target.place)
 
 
@@ -207,6 +216,7 @@ def connect_async(
     ca_file: str | None = None,
     client_certificate: str | None = None,
     client_key: str | None = None,
+    defaults: Defaults | None = None,
 ) -> AsyncLakelog:
     """Return a client for asyncio, like `connect`, with coroutines for all calls.
 
@@ -232,6 +242,8 @@ def connect_async(
             `LAKELOG_CLIENT_CERTIFICATE`, then none.
         client_key: The PEM file with the key of `client_certificate`. Default: `LAKELOG_CLIENT_KEY`, then the file of
             the certificate.
+        defaults: Defaults of the subscriptions of this client. An argument of `subscribe` goes before them. Default:
+            the built-in defaults of `subscribe`.
 
     Raises:
         InvalidRequest: An argument is not valid, or no URL was found.
@@ -255,8 +267,16 @@ def connect_async(
     import_module("lakelog.client.reading.decoding")
     import_module("lakelog.client.publishing.columns")
     transport = found.async_transport()
-    workers = WorkerSettings(transport=lambda: transport, keeper=found.keeper, owns_transport=False)
+    workers = WorkerSettings(
+        transport=lambda: transport, keeper=found.keeper, owns_transport=False, defaults=_checked(defaults)
+    )
     return AsyncLakelog(transport, policy_of(timeout), workers, found.target.place)
+
+
+def _checked(defaults: Defaults | None) -> Defaults:
+    if defaults is not None and not isinstance(defaults, Defaults):
+        raise refusal("defaults", "a lakelog.Defaults(…)", defaults)
+    return defaults or Defaults()
 
 
 def transport_to(target: Target) -> Transport:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakelog.client import processes
@@ -20,6 +20,7 @@ from lakelog.client.publishing.codec import Codec
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker import never_run
 from lakelog.client.worker.completion import WorkerCounts
+from lakelog.client.worker.defaults import Defaults
 from lakelog.client.worker.handlers import (
     Async,
     AsyncDeliveryHandler,
@@ -56,6 +57,8 @@ class WorkerSettings:
     keeper: Callable[[AsyncTransport], LeaseKeeper]
     owns_transport: bool
     """True if the transport was created for the workers and is closed with them."""
+    defaults: Defaults = field(default_factory=Defaults)
+    """The defaults of the client's subscriptions."""
 
 
 class WorkerPool:
@@ -63,6 +66,7 @@ class WorkerPool:
 
     def __init__(self, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
         self.subscriptions: list[Subscription] = []
+        self.defaults = settings.defaults
         self._settings = settings
         self._policy = policy
         self._program: str | None = None
