@@ -46,7 +46,7 @@ def yields(delivery: Any) -> Any:
         ({"concurrency": 0}, "of 1 or more, not 0."),
         ({"concurrency": 2.5}, "whole number"),
         ({"concurrency": True}, "not True"),
-        ({"concurrency": None}, "not None"),
+        ({"concurrency": []}, "not []"),
         ({"batch_size": "50"}, "`batch_size` must be a whole number from 1 to 10000, not '50'"),
         ({"batch_size": 10_001}, "from 1 to 10000, not 10001"),
         ({"max_in_flight": 0}, "`max_in_flight` must be a whole number of 1 or more, not 0"),

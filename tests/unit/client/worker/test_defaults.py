@@ -28,7 +28,7 @@ def test_an_argument_goes_before_a_default_and_a_default_before_the_built_in_one
 
 def test_without_defaults_the_built_in_ones_apply() -> None:
     topic = lakelog.connect("memory://").topic("work")
-    topic.subscribe(print, group="g")
+    topic.subscribe(print, group="g", concurrency=None, ack_timeout=None, lease=None)
     (options,) = (each.options for each in topic._state.pool.subscriptions)
     assert (options.concurrency, options.batch_size, options.timeout_seconds) == (1, 50, 30.0)
     assert (options.lease_ms, options.session_ms, options.retries) == (30_000, 30_000, None)
