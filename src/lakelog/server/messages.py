@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from lakelog.engine import Numbered
-from lakelog.errors import InvalidRequest
+from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.json_values import shown_value, stored_value, text_of
 from lakelog.model.limits import MAX_EXPIRES_MS
 from lakelog.model.message import Message, message_id
@@ -26,6 +26,20 @@ COLUMNS = ("key", "value", "headers", "content_type", "correlation_id", "created
 MAX_EPOCH = 2**31 - 1
 
 _PUBLISH = msgspec.json.Decoder(Publish)
+_JSON_KINDS = {type(None): "null", bool: "a boolean", dict: "an object", list: "an array"}
+
+
+class _HeadersOfMessage(msgspec.Struct):
+    headers: dict[str, Any] | None = None
+
+
+class _HeadersOfPublish(msgspec.Struct):
+    """The headers of a publish, of any type. Nothing else of the body is decoded."""
+
+    messages: list[_HeadersOfMessage]
+
+
+_HEADERS = msgspec.json.Decoder(_HeadersOfPublish)
 
 Shape = TypeVar("Shape", bound=ShownShape)
 Decoded = tuple[list[Message], Numbered | None, int | None]
@@ -49,7 +63,10 @@ def decode_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 def decode_publish(body: bytes) -> Decoded:
     """Return the messages of a JSON publish, the producer's sequence, and the epoch that the caller knows."""
-    shape: Publish = decode_json(_PUBLISH, body)
+    try:
+        shape: Publish = decode_json(_PUBLISH, body)
+    except InvalidRequest as error:
+        raise _fault_of_headers(body, error) or error from error.__cause__
     if len(shape.messages) == 1:
         messages = [message_of(shape.messages[0])]
     else:
@@ -62,6 +79,24 @@ def decode_publish(body: bytes) -> Decoded:
     if shape.epoch is not None and shape.epoch > MAX_EPOCH:
         raise InvalidRequest("The epoch is not valid. Use the epoch in the topic's description.")
     return messages, numbered, shape.epoch
+
+
+def _fault_of_headers(body: bytes, error: InvalidRequest) -> LakelogError | None:
+    """Return an error that names the header that is not text, if the decoder refused one. The decoder does not."""
+    if "headers[...]" not in error.detail:
+        return None
+    try:
+        messages = _HEADERS.decode(body).messages
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        # The body has another fault behind this one.
+        return None
+    for index, message in enumerate(messages):
+        for name, value in (message.headers or {}).items():
+            if not isinstance(value, str):
+                kind = _JSON_KINDS.get(type(value), "a number")
+                fault = InvalidRequest(f"Header {name[:40]!r} must be text, not {kind}. Write it in quotes.")
+                return fault.of_message(index)
+    return None
 
 
 def message_of(shape: MessageShape) -> Message:

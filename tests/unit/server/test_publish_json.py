@@ -331,3 +331,22 @@ async def test_large_json_is_decoded_beside_the_loop() -> None:
         reply = await made.publish("orders", *({"value": "x" * 100, "partition": 0} for _ in range(2000)))
     assert reply.status == 200
     assert [result["offset"] for result in reply.json["results"]] == list(range(2000))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(1, "a number"), (None, "null"), (True, "a boolean"), ({}, "an object"), ([], "an array")]
+)
+async def test_a_header_that_is_not_text_is_refused_by_name(text: object, kind: str) -> None:
+    async with world() as made:
+        messages = [{"value": 1, "headers": {"a": "b"}}, {"value": 1, "headers": {"c": "d", "tenant": text}}]
+        reply = await made.call("POST", "/v1/topics/orders/messages", json={"messages": messages})
+    assert (reply.status, reply.json["code"], reply.json["index"]) == (422, "invalid_request", 1)
+    assert reply.json["detail"] == f"Message 1: Header 'tenant' must be text, not {kind}. Write it in quotes."
+
+
+async def test_a_header_in_a_body_with_another_fault_is_refused_by_its_place() -> None:
+    async with world() as made:
+        body = b'{"messages": [{"value": 1, "headers": {"a": 1}}, oops'
+        headers = {"content-type": "application/json"}
+        reply = await made.call("POST", "/v1/topics/orders/messages", body=body, headers=headers)
+    assert reply.status == 422 and "$.messages[0].headers[...]" in reply.json["detail"]
