@@ -74,5 +74,5 @@ async def test_a_shared_call_waits_in_no_environments_queue() -> None:
 
 async def test_connections_of_a_database_are_given_in_turns() -> None:
     database = Database("postgresql://lakelog@127.0.0.1:1/none", 1)
-    assert isinstance(database._room, turns.FairSemaphore)
+    assert isinstance(database._room._all, turns.FairSemaphore)
     await database.close()
