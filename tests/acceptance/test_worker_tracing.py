@@ -102,3 +102,23 @@ async def test_handlers_of_an_event_loop_run_in_the_span_of_the_delivery(spans: 
     assert parent_of(b) is None
     assert sorted(seen) == sorted([id_of(a), id_of(b)])
     assert {parent_of(span) for span in spans.named("publish invoices")} == {id_of(a), id_of(b)}
+
+
+async def test_a_batch_handler_has_a_span_with_a_link_to_each_publish(spans: Spans) -> None:
+    async with lakelog.connect_async("memory://traced-batches") as log:
+        orders = log.topic("orders")
+        await orders.create()
+        seen: list[int] = []
+
+        @orders.subscribe(group="billing", start_from="earliest", batch=3, batch_wait=20.0)
+        async def bill(batch: list[str]) -> None:
+            seen.append(trace.get_current_span().get_span_context().span_id)
+
+        await orders.publish("a")
+        await orders.publish_many(["b", "c"])
+        await log.start()
+        await eventually_async(lambda: len(spans.named(PROCESS)) == 1, what="the batch is handled")
+    (process,), published = spans.named(PROCESS), spans.named("publish orders")
+    assert parent_of(process) is None and seen == [id_of(process)]
+    assert [link.context.span_id for link in process.links] == [id_of(span) for span in published]
+    assert attributes_of(process)["messaging.batch.message_count"] == 3

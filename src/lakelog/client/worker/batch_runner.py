@@ -21,6 +21,7 @@ from lakelog.client.worker.answer_rounds import ACK, Decision
 from lakelog.client.worker.batch_work import BatchedMessage, BatchWork
 from lakelog.client.worker.completion import NO_ANSWER, MessageCompleter
 from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
+from lakelog.client.worker.delivery_tracing import batch_span
 from lakelog.client.worker.handlers import BatchHandler, reason_of
 from lakelog.client.worker.isolation import isolation_lock
 from lakelog.client.worker.lease_keeper import WorkerResources
@@ -54,7 +55,7 @@ class BatchRunner:
         self._completer = MessageCompleter(subscription, resources.threads)
         self.counts = self._completer.counts
         self.failure_log = self._completer.failure_log
-        self._handler = subscription.handler
+        self._handler, self._group = subscription.handler, subscription.group
         self._options = subscription.options
         self._size = subscription.options.batch
         self._wait_seconds = subscription.options.batch_wait_seconds
@@ -216,7 +217,9 @@ class BatchRunner:
             return
         self.deadlines.begin(work.given)
         try:
-            running = self._handler.begin_batch(work, self._threads)
+            with batch_span(self._group, [each.message for each in work.given]) as span:
+                running = self._handler.begin_batch(work, self._threads)
+                span.ends_with(running)
         except Exception as error:
             isolation_lock.left(was_alone=work.is_suspect)
             log.error("%s: the handler could not be started", self.failure_log.where(work.given[0]), exc_info=error)

@@ -8,7 +8,8 @@ accepted the answer to the message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from lakelog.model.lease import Answered, Verb
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from lakelog.client.reading.messages import ReceivedMessage
     from lakelog.client.worker.handlers import Handler
     from lakelog.client.worker.leased_message import LeasedMessage
     from lakelog.client.worker.threads import HandlerThreads
@@ -86,6 +88,71 @@ class DeliverySpan:
         self.span.end()
 
 
+class BatchSpan:
+    """The span of a batch handler in a process without a tracer provider: it does nothing."""
+
+    def ends_with(self, running: asyncio.Future[Any]) -> None:
+        """End the span when the handler has ended."""
+
+
+class _TracedBatch(BatchSpan):
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def ends_with(self, running: asyncio.Future[Any]) -> None:
+        def end(running: asyncio.Future[Any]) -> None:
+            error = asyncio.CancelledError() if running.cancelled() else running.exception()
+            if error is not None:
+                set_failed(self._span, error)
+            self._span.end()
+
+        running.add_done_callback(end)
+
+
+_NO_SPAN = BatchSpan()
+
+
+@contextmanager
+def batch_span(group: str, messages: Sequence[ReceivedMessage[Any]]) -> Iterator[BatchSpan]:
+    """Yield the span of a batch handler, which is current in the block. It has a link to the publish of each message.
+
+    The messages belong to many traces, so the span begins its own.
+    """
+    current = tracing()
+    if current is None:
+        yield _NO_SPAN
+        return
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, SpanKind, get_current_span, use_span
+
+    topic = messages[0].topic
+    publishes = [
+        get_current_span(current.propagator.extract(message.headers, Context())).get_span_context()
+        for message in messages
+        if TRACEPARENT in message.headers
+    ]
+    # Messages of one call share its span.
+    links = [
+        Link(publish) for publish in {publish.span_id: publish for publish in publishes}.values() if publish.is_valid
+    ]
+    attributes = {**_attributes(topic, group), "messaging.batch.message_count": len(messages)}
+    span = current.tracer.start_span(
+        f"process {topic}", Context(), kind=SpanKind.CONSUMER, attributes=attributes, links=links
+    )
+    with use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+        yield _TracedBatch(span)
+
+
+def _attributes(topic: str, group: str) -> dict[str, str | int]:
+    return {
+        "messaging.system": "lakelog",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": topic,
+        "messaging.consumer.group.name": group,
+    }
+
+
 class _Refused(Exception):
     """The error of a handler that answered with a nack or fail, and raised nothing."""
 
@@ -96,11 +163,7 @@ def _started(current: Tracing, group: str, leased: LeasedMessage) -> Span:
 
     message = leased.message
     attributes = {
-        "messaging.system": "lakelog",
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.destination.name": message.topic,
-        "messaging.consumer.group.name": group,
+        **_attributes(message.topic, group),
         "lakelog.attempt": leased.attempt,
         **position_attributes(message.id, message.partition, message.offset),
     }

@@ -53,6 +53,19 @@ def test_the_workers_of_a_client_count_the_handlers_that_ran() -> None:
     )
 
 
+def test_a_batch_handler_counts_once_per_batch() -> None:
+    with lakelog.connect("memory://batch-metrics") as log:
+        orders = log.topic("orders")
+        orders.create()
+        orders.publish_many(list(range(10)))
+        orders.subscribe(lambda values: None, group="g", start_from="earliest", batch=10, batch_wait=20.0)
+        log.start()
+        eventually(lambda: log.counts["orders/g"].acked == 10, what="all are finished")
+        found = samples(log.metrics())
+        log.stop()
+    assert found["lakelog_worker_handler_seconds_count", "g"] == 1
+
+
 def test_every_metric_of_workers_is_documented() -> None:
     documented = {code(row[0]): row[1] for row in table(reference("metrics"), "metric of a worker")}
     families = text_string_to_metric_families(render([]))
