@@ -156,7 +156,9 @@ def test_a_worker_command_finishes_its_batch_at_sigterm(http_server: ThreadServe
         orders.create()
         orders.publish_many(list(range(25)))
         output = tmp_path / "output"
-        command = Command(argv=[LAKELOG, "worker", "app:log"], cwd=tmp_path, env={"LAKELOG_URL": http_server.url})
+        command = Command(
+            argv=[LAKELOG, "worker", "app:log", "--drain", "15"], cwd=tmp_path, env={"LAKELOG_URL": http_server.url}
+        )
         process = Process(command, log_path=output)
         process.start()
         try:

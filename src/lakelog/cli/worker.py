@@ -15,11 +15,14 @@ from lakelog.errors import ConfigurationError, InvalidRequest
 
 def worker(
     target: Annotated[str, typer.Argument(help="The client as module:name, such as shop.app:log.")],
+    drain: Annotated[
+        float, typer.Option(min=0, help="Seconds that running handlers may take to finish after SIGTERM or Ctrl-C.")
+    ] = 25.0,
 ) -> None:
     """Run the handlers that a module has subscribed.
 
     The module is imported from the current folder. SIGTERM or Ctrl-C lets running handlers finish, for at most
-    25 seconds. Send it again to exit immediately.
+    25 seconds (--drain). Send it again to exit immediately.
     """
     import asyncio
 
@@ -28,7 +31,7 @@ def worker(
         log = find_client(target)
         if not log.subscriptions:
             raise InvalidRequest(f"{target} has no subscriptions: decorate a handler with @topic.subscribe(group=…).")
-        done = log.run()
+        done = log.run(drain=drain)
         if asyncio.iscoroutine(done):
             asyncio.run(done)
 

@@ -259,11 +259,15 @@ class AsyncLakelog:
         """
         return self._pool.metrics()
 
-    async def run(self) -> None:
+    async def run(self, *, drain: timedelta | float = STOP_SECONDS) -> None:
         """Run the subscriptions of this client until SIGTERM, SIGINT or `stop`.
 
-        Running handlers then have 25 seconds to finish, and messages that were not started go back to the group
-        immediately. A second signal ends the process immediately.
+        Running handlers may then finish, and messages that were not started go back to the group immediately. A second
+        signal ends the process immediately.
+
+        Args:
+            drain: How long running handlers may take to finish after a signal, in seconds or as a timedelta, 0 or more.
+                Default: 25 seconds. Then their messages go back to the group, and coroutines are cancelled.
 
         Raises:
             InvalidRequest: The client has no subscription, or its workers are already running.
@@ -271,7 +275,7 @@ class AsyncLakelog:
                 its settings differ from the group's.
         """
         self._calls.check_open()
-        await self._workers.run()
+        await self._workers.run(check_seconds("drain", drain))
 
     async def start(self) -> None:
         """Run the subscriptions in the background. Return when each has joined its group. End them with `stop`."""

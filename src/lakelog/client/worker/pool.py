@@ -1,6 +1,7 @@
 """All subscriptions of a client: they start together, and a signal or a call stops them together.
 
-After the first SIGTERM or SIGINT, handlers have 25 seconds to finish; the second one ends the process immediately.
+After the first SIGTERM or SIGINT, handlers have 25 seconds (or the time given to `run`) to finish; the second one ends
+the process immediately.
 """
 
 from __future__ import annotations
@@ -116,8 +117,11 @@ class WorkerPool:
         if warning is not None:
             log.warning("%s", warning)
 
-    async def run(self) -> None:
-        """Run the workers until a signal or `stop`. Raise the error of a worker that cannot continue."""
+    async def run(self, seconds: float = STOP_SECONDS) -> None:
+        """Run the workers until a signal or `stop`. Raise the error of a worker that cannot continue.
+
+        After a signal, running handlers have that many seconds to finish.
+        """
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
         self._stopped = stopped
 
@@ -136,7 +140,7 @@ class WorkerPool:
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
-                await self.stop()
+                await self.stop(seconds)
 
     async def _work(self) -> None:
         await self.start()

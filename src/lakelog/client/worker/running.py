@@ -25,13 +25,13 @@ class WorkerRunner:
         self._pool = pool
         self._stop: Callable[[float], None] | None = None
 
-    def run(self) -> None:
+    def run(self, seconds: float) -> None:
         if asyncio._get_running_loop() is not None:
             raise InvalidRequest(
                 "log.run() blocks its thread, and this thread runs an event loop. Use `await log.run()` with a client "
                 "of lakelog.connect_async(), or log.start(), which runs in its own thread."
             )
-        asyncio.run(self._run())
+        asyncio.run(self._run(seconds))
 
     def start(self) -> None:
         thread = LoopThread("lakelog-workers")
@@ -52,7 +52,7 @@ class WorkerRunner:
         if stop is not None:
             stop(seconds)
 
-    async def _run(self) -> None:
+    async def _run(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
 
         def stop(seconds: float) -> None:
@@ -60,7 +60,7 @@ class WorkerRunner:
 
         self._stop = stop
         try:
-            await self._pool.run()
+            await self._pool.run(seconds)
         finally:
             self._stop = None
 

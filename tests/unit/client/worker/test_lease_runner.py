@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from typing import Any
@@ -103,6 +105,29 @@ async def test_a_worker_that_stops_cancels_slow_handlers_and_gives_their_message
         progress = await log.group("g").progress()
         assert [each.leased for each in progress] == [0] and counts.failed == counts.acked == 0
         assert counts.released == 2 and sorted(cancelled) == (sorted(began) if is_async else [])
+
+
+@pytest.mark.parametrize("drain", [0.0, 20.0])
+async def test_the_time_to_finish_after_a_signal_is_that_of_run(drain: float) -> None:
+    async with topic(1) as (log, found, _):
+        began = asyncio.Event()
+        outcomes: list[str] = []
+
+        @found.subscribe(group="g", start_from="earliest")
+        async def handle(value: int) -> None:
+            began.set()
+            try:
+                await asyncio.sleep(1.5)
+                outcomes.append("finished")
+            except asyncio.CancelledError:
+                outcomes.append("cancelled")
+                raise
+
+        running = asyncio.create_task(log.run(drain=drain))
+        await began.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        assert outcomes == ["finished" if drain else "cancelled"]
 
 
 async def test_a_chain_goes_on_when_its_ack_is_answered_and_stops_at_a_failure() -> None:
