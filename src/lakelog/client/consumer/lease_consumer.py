@@ -196,10 +196,17 @@ class LeaseConsumer:
             raise LeaseLost(f"{lost} of the {len(held)} messages were not acked: their leases had ended.")
 
     async def nack(self, held: Sequence[PulledMessage], reason: str, delay_seconds: float | None) -> None:
-        """Nack the messages that have no answer yet, later messages of a key first: each has its own result."""
-        open_ = [each for each in held if each.verb is None and not each.is_done]
-        await asyncio.gather(
-            *(each.settle(Verb.NACK, reason=reason, delay_seconds=delay_seconds) for each in reversed(open_))
+        """Nack the messages that have no answer yet, with one answer for each lease."""
+        delay_ms = None if delay_seconds is None else round(delay_seconds * 1000)
+        by_lease: dict[WorkerLease, list[PulledMessage]] = {}
+        for each in held:
+            if each.verb is None and not each.is_done:
+                by_lease.setdefault(each.lease, []).append(each)
+        await _all_accepted(
+            [
+                self._feed_of[some[0].message.topic].nack(lease, some, clipped(reason), delay_ms)
+                for lease, some in by_lease.items()
+            ]
         )
 
     async def extend(self, held: Sequence[PulledMessage], seconds: float | None) -> None:

@@ -173,6 +173,17 @@ class LeaseFeed:
         result.add_done_callback(partial(self._answered, lease, messages, Verb.ACK))
         return result
 
+    def nack(
+        self, lease: WorkerLease, messages: Sequence[PulledMessage], reason: str, delay_ms: int | None
+    ) -> asyncio.Future[Answered]:
+        """Nack several messages of one lease with one answer: the server refuses a later one of a key before it."""
+        answer = self._answer(Verb.NACK, lease, [leased.message.offset for leased in messages])
+        result = self._submit(lease, replace(answer, reason=reason, delay_ms=delay_ms))
+        for leased in messages:
+            leased.nacked_by(result, reason)
+        result.add_done_callback(partial(self._answered, lease, messages, Verb.NACK))
+        return result
+
     def answer_lease(
         self, held: BufferedLease, verb: Verb, reason: str = "", delay_ms: int | None = None
     ) -> asyncio.Future[Answered]:
@@ -279,12 +290,14 @@ class LeaseFeed:
             return
         if isinstance(error, LeaseLost) and "offset" not in error.subject:
             self._lose(lease)
-        is_back = verb in (Verb.NACK, Verb.RELEASE) and error is None and not result.result().dead
+        is_back = verb in (Verb.NACK, Verb.RELEASE) and error is None
+        dead = result.result().dead if is_back else ()
         for leased in messages:
             leased.is_done = True
             lease.deadlines.pop(leased.message.offset, None)
         if is_back:
-            offsets += [each.message.offset for leased in messages for each in self._buffer.remove_later(leased)]
+            back = [leased for leased in messages if leased.message.offset not in dead]
+            offsets += [each.message.offset for leased in back for each in self._buffer.remove_later(leased)]
         self._buffer.answered_all(messages)
         self._finish(lease, offsets)
 

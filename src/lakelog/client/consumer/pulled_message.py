@@ -13,7 +13,7 @@ from typing import Any
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease, key_of
 from lakelog.model.group import Order
-from lakelog.model.lease import Answered, LeaseAnswer
+from lakelog.model.lease import Answered, LeaseAnswer, Verb
 
 Submit = Callable[["PulledMessage", LeaseAnswer], "asyncio.Future[Answered]"]
 
@@ -30,6 +30,10 @@ class PulledMessage(LeasedMessage):
     def forget_answer(self) -> None:
         """Allow another answer: the server refused the last one and changed nothing."""
         self.verb, self._result = None, None
+
+    def nacked_by(self, result: asyncio.Future[Answered], reason: str) -> None:
+        """Record a nack that covers this message and others."""
+        self.verb, self.reason, self._result = Verb.NACK, reason, result
 
     def give_up(self, answer: LeaseAnswer) -> None:
         """Answer the message for the program, which took too long."""
