@@ -40,7 +40,7 @@ def consume(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Consume messages as a member of a group: print them, and ack what was printed.
+    """Print messages of a group, and ack what was printed.
 
     In a pipe, a message is acked when the reader of the pipe has read it. All other messages go back to the group. With
     --json, it prints one object per line. --from is for a group that has not read the topic before; the default is

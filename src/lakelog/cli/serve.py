@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.", show_default="8080")
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.", show_default="8080")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that share the port.", show_default="1")] = None,
     database_url: DatabaseOption = None,

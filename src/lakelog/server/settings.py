@@ -29,7 +29,7 @@ class ServerSettings(BaseSettings):
         description="Connections of a process to each database; one of them listens for announcements.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 for any free port.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on; 0 for a free one.")
     forward: bool = Field(
         default=True, description="Forward the calls of a group to the server process that is its home."
     )
