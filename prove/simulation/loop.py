@@ -138,9 +138,6 @@ class VirtualLoop:
     # Tasks --------------------------------------------------------------------------------------------------------
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
-        if context is not None and NODE not in context:
-            # A task in a context of its own is still part of the process that starts it, and dies with it.
-            context.run(NODE.set, copy_context()[NODE])
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self._self, name=name or "task", context=context)
         self._tasks.append(task)
         return task

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import copy_context
+
+from lakelog.storage.turns import NO_ENVIRONMENT, current_environment
 
 
 class CoalescingPump:
@@ -43,7 +45,9 @@ class CoalescingPump:
         self._is_scheduled = False
         while len(self.tasks) < self._limit and (call := self._take()) is not None:
             # It works for many environments, and must not wait in the queue of the one that woke the pump.
-            task = asyncio.get_running_loop().create_task(call, context=Context())
+            context = copy_context()
+            context.run(current_environment.set, NO_ENVIRONMENT)
+            task = asyncio.get_running_loop().create_task(call, context=context)
             self.tasks.add(task)
             task.add_done_callback(self._finished)
 

@@ -10,8 +10,10 @@ import asyncio
 from collections import deque
 from contextvars import ContextVar
 
-current_environment: ContextVar[int] = ContextVar("current_environment", default=0)
-"""The environment of the call that runs; 0 for background work and callers that are not known yet."""
+NO_ENVIRONMENT = 0
+"""Background work, and callers that are not known yet."""
+current_environment: ContextVar[int] = ContextVar("current_environment", default=NO_ENVIRONMENT)
+"""The environment of the call that runs."""
 
 
 class FairSemaphore:

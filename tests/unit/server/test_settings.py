@@ -11,6 +11,7 @@ from lakelog.server import ServerSettings
 def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "DATABASE_URL": "postgresql://localhost/x",
+        "DATABASE_CONNECTIONS": "4",
         "CELLS": '{"one": "postgresql://localhost/one"}',
         "HOST": "0.0.0.0",
         "PORT": "0",

@@ -14,8 +14,8 @@ from lakelog.wire.operations import OPERATIONS
 from lakelog.wire.operations.operation import PUBLIC
 from tests.unit.server.harness import World, world
 
-SECRETS = (b"db-7", b"5432", b"secret-bucket", b"svc", b"hunter2", b"10.0.0.5", b"pg_hba")
-REASON = "No connection to svc:hunter2@db-7.internal:5432 (10.0.0.5) and s3://secret-bucket/prefix (pg_hba.conf)."
+SECRETS = (b"pg-7", b":5432", b"secret-bucket", b"svc", b"hunter2", b"10.0.0.5", b"pg_hba")
+REASON = "No connection to svc:hunter2@pg-7.internal:5432 (10.0.0.5) and s3://secret-bucket/prefix (pg_hba.conf)."
 BODY = b'{"topic": "orders", "group": "g", "owner": "o"}'
 TOKENS = [None, "lkl_wrong", "not ascii ä", "x" * 600]
 
@@ -23,7 +23,7 @@ TOKENS = [None, "lkl_wrong", "not ascii ä", "x" * 600]
 class _Away(MemoryCatalog):
     """A catalog whose database fails, with an error of Lakelog or any other."""
 
-    error: Exception = Unavailable(REASON, unreachable="database", bucket="secret-bucket", address="db-7:5432")
+    error: Exception = Unavailable(REASON, unreachable="database", bucket="secret-bucket", address="pg-7:5432")
 
     async def token_find(self, token_hash: bytes) -> Any:
         raise self.error
@@ -81,4 +81,4 @@ async def test_a_caller_with_a_token_learns_the_reason() -> None:
 
     async with world(catalog=AwayLater()) as made:
         reply = await made.call("GET", "/v1/topics")
-        assert reply.status == 503 and b"db-7.internal" in reply.body
+        assert reply.status == 503 and b"pg-7.internal" in reply.body

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import random
 import time
-from contextvars import Context
 
 import pytest
 
@@ -60,28 +59,6 @@ def test_the_dead_do_nothing_not_even_on_their_way_out() -> None:
 
     assert done == []
     loop.close_unfinished()
-
-
-def test_a_task_in_an_empty_context_belongs_to_the_node_that_started_it() -> None:
-    loop, seen = VirtualLoop(None), list[str]()
-    node = Node("server")
-
-    async def work(woken: asyncio.Future[None]) -> None:
-        await woken
-        seen.append(loop.node.name)
-
-    async def start(woken: asyncio.Future[None]) -> None:
-        loop.create_task(work(woken), context=Context())
-
-    async def wake() -> None:
-        woken = loop.create_future()
-        await loop.begin(node, start(woken))
-        await asyncio.sleep(1)
-        woken.set_result(None)
-        await asyncio.sleep(1)
-
-    loop.run_until_complete(wake())
-    assert seen == ["server"]
 
 
 def test_the_frozen_go_on_later_and_do_not_know() -> None:
