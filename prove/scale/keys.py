@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -53,10 +54,11 @@ class KeysReport:
         most = max(sum(self.rows[max(0, end - KEPT_HOURS) : end]) for end in range(1, len(self.rows) + 1))
         return int(1.2 * most * self.bytes[7] / sum(self.rows[:8])) + (2 << 20)
 
-    def problems(self) -> list[str]:
+    def problems(self, judged: Callable[[list[float]], float] = max) -> list[str]:
+        """Return what is not as required. `judged` chooses the trim to judge; a busy machine delays single ones."""
         found = list(self.wrong)
-        if max(self.trim_seconds) >= MAX_TRIM_SECONDS:
-            found.append(f"a trim took {max(self.trim_seconds):.3f} s")
+        if judged(self.trim_seconds) >= MAX_TRIM_SECONDS:
+            found.append(f"a trim took {judged(self.trim_seconds):.3f} s")
         if max(self.bytes) > self.bound:
             found.append(f"{max(self.bytes)} bytes on disk, more than {self.bound}")
         if not self.emptied:

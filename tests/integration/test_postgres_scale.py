@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
 from prove.scale.keys import run_keys
@@ -17,5 +19,5 @@ async def test_keys_of_two_days_take_bounded_space_and_short_trims(database: str
     )
     for line in report.lines():
         print(line)
-    assert report.problems() == []
+    assert report.problems(size.pick(ci=median, full=max)) == []
     assert report.emptied >= 2
