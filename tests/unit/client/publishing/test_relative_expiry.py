@@ -23,7 +23,7 @@ def test_every_way_to_publish_adds_it_to_the_time_of_the_database(
     monkeypatch: pytest.MonkeyPatch, skew: timedelta
 ) -> None:
     """The engine and the client share a process here: to the database, the clock of both is an hour off."""
-    monkeypatch.setattr(hub, "MemoryStore", lambda: MemoryStore(lambda: datetime.now(UTC) + skew))
+    monkeypatch.setattr(hub, "MemoryStore", lambda _: MemoryStore(lambda: datetime.now(UTC) + skew))
     with lakelog.connect("memory://") as log:
         topic = log.topic("orders")
         topic.create()
@@ -45,7 +45,7 @@ def test_every_way_to_publish_adds_it_to_the_time_of_the_database(
 
 
 async def test_an_async_producer_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "MemoryStore", lambda: MemoryStore(lambda: datetime.now(UTC) + HOUR))
+    monkeypatch.setattr(hub, "MemoryStore", lambda _: MemoryStore(lambda: datetime.now(UTC) + HOUR))
     async with lakelog.connect_async("memory://") as log:
         topic = log.topic("orders")
         await topic.create()
