@@ -9,18 +9,17 @@ order, and a key is in one batch at a time. A suspect is a batch of its own, alo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lakelog.client import processes
 from lakelog.client.worker.answer_rounds import ACK, Decision
 from lakelog.client.worker.batch_work import BatchedMessage, BatchWork
-from lakelog.client.worker.completion import NO_ANSWER, MessageCompleter
-from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
+from lakelog.client.worker.completion import NO_ANSWER
+from lakelog.client.worker.deadlines import DeadlineTimer
 from lakelog.client.worker.delivery_tracing import batch_span
 from lakelog.client.worker.handlers import BatchHandler, reason_of
 from lakelog.client.worker.isolation import isolation_lock
@@ -28,58 +27,32 @@ from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
-from lakelog.client.worker.prefetch import Prefetch
-from lakelog.client.worker.tracebacks import stack_of
-from lakelog.errors import LakelogError
+from lakelog.client.worker.runner import Runner
 from lakelog.model.lease import LeaseAnswer, Verb
 
 log = processes.log
 
 _MOST_OVERRUN = 16
 """The number of handlers that may exceed their deadline before no more messages are taken."""
-_CANCEL_SECONDS = 2.0
 _RELEASE = Decision(Verb.RELEASE)
 
 
-class BatchRunner:
+class BatchRunner(Runner):
     """Runs the leases of one subscription with a batch handler."""
 
     def __init__(
         self, subscription: Subscription, taker: LeaseTaker, resources: WorkerResources, changed: Callable[[], None]
     ) -> None:
         assert isinstance(subscription.handler, BatchHandler) and subscription.options.batch is not None
-        self.stopping = False
-        self.in_flight = 0
-        self.prefetch = Prefetch(subscription.options)
-        self.deadlines = Deadlines(subscription.options.timeout_seconds, resources.keeper, self._late)
-        self._completer = MessageCompleter(subscription, resources.threads)
-        self.counts = self._completer.counts
-        self.failure_log = self._completer.failure_log
+        super().__init__(subscription, taker, resources, changed)
         self._handler, self._group = subscription.handler, subscription.group
-        self._options = subscription.options
         self._size = subscription.options.batch
         self._wait_seconds = subscription.options.batch_wait_seconds
-        self._taker = taker
-        self._threads = resources.threads
-        self._changed = changed
-        """Called after each answer, and when a slot becomes free."""
-        self._free_slots = subscription.options.concurrency
         self._suspects: deque[deque[BatchedMessage]] = deque()
         self._waiting: deque[tuple[float, deque[BatchedMessage]]] = deque()
         """Chains of messages that wait for a batch, each with the time when its wait began."""
         self._waiting_count = 0
-        self._turn_is_due = False
         self._timer = DeadlineTimer(self._turn)
-        self._freed = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: set[asyncio.Task[Any]] = set()
-        """The tasks that wait for permission to run."""
-        self._overrun = 0
-
-    @property
-    def capacity(self) -> int:
-        """The number of messages that the worker may hold."""
-        return self.prefetch.capacity
 
     def room_with(self, finished: int) -> int:
         """Return how many more messages may be taken after `finished` messages are done: those of free slots.
@@ -107,33 +80,15 @@ class BatchRunner:
                 self._waiting.append((now, deque(chain)))
         self._turn_soon()
 
-    async def drain(self, seconds: float) -> None:
-        """Stop. Release messages that have not started, and running batches after that many seconds."""
-        self.stopping = True
-        self._turn()
-        for task in list(self._idle):
-            task.cancel()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self.in_flight:
-                    self._freed.clear()
-                    await self._freed.wait()
-        self.deadlines.stop()
+    def _cancel_all(self) -> None:
         self._timer.stop()
         for task in list(self._tasks):
             task.cancel()
         for running in list(self.deadlines.running):
             # Also those that were too late: they hold the isolation lock.
             running.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=_CANCEL_SECONDS)
 
     # Batches that start -----------------------------------------------------------------------------------------------
-
-    def _turn_soon(self) -> None:
-        if not self._turn_is_due:
-            self._turn_is_due = True
-            asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         """Start the batches that are full or have waited long enough."""
@@ -245,30 +200,12 @@ class BatchRunner:
         elif not await self._until_allowed(isolation_lock.enter_alone(self._options.timeout_seconds)):
             await work.finish(Decision(Verb.RELEASE, delay_seconds=1.0))
             return False
-        else:
-            leased = work.messages[0]
-            try:
-                await self._taker.sender.submit(leased.extension(alone=True))
-            except BaseException as error:
-                isolation_lock.leave_alone()
-                if not isinstance(error, LakelogError):
-                    raise
-                self._completer.refused(leased, error)
-                return False
+        elif not await self._extend_alone(work.messages[0]):
+            return False
         if self.stopping:
             isolation_lock.left(was_alone=work.is_suspect)
             await work.finish(_RELEASE)
         return not self.stopping
-
-    async def _until_allowed(self, turn: Coroutine[Any, Any, bool | None]) -> bool | None:
-        """Wait for permission, unless the worker stops."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._idle.add(task)
-        try:
-            return await turn
-        finally:
-            self._idle.discard(task)
 
     # The end of a batch -----------------------------------------------------------------------------------------------
 
@@ -296,24 +233,13 @@ class BatchRunner:
 
     def _timed_out(self, work: BatchWork, running: asyncio.Future[Any]) -> Decision:
         self.counts.timed_out += len(work.given)
-        reason = f"the handler did not end within {self._options.timeout_seconds:g} s"
-        stack = stack_of(running)
-        if self._handler.is_async:
-            running.cancel()
-        else:
-            reason += "; its thread still runs"
-        self._overrun += 1
-        running.add_done_callback(self._returned)
-        return Decision(Verb.NACK, f"timeout: {reason}", TimeoutError(reason).with_traceback(stack))
+        error = self._overran(running)
+        return Decision(Verb.NACK, f"timeout: {error}", error)
 
     def _late(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> None:
         assert isinstance(leased, BatchedMessage) and leased.work is not None
         if not leased.work.late.done():
             leased.work.late.set_result(None)
-
-    def _returned(self, running: asyncio.Future[Any]) -> None:
-        self._overrun -= 1
-        self._changed()
 
     def _handler_ended(self, running: asyncio.Future[Any]) -> None:
         leased = self.deadlines.ended(running)

@@ -9,16 +9,14 @@ answered together. Only a suspect, a failure, a hook or an explicit answer of th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from lakelog.client import processes
-from lakelog.client.worker.completion import MessageCompleter
-from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
+from lakelog.client.worker.deadlines import DeadlineTimer
 from lakelog.client.worker.delivery_tracing import DeliveryTracing
 from lakelog.client.worker.handlers import reason_of
 from lakelog.client.worker.isolation import isolation_lock
@@ -26,8 +24,7 @@ from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.options import Subscription
-from lakelog.client.worker.prefetch import Prefetch
-from lakelog.client.worker.tracebacks import stack_of
+from lakelog.client.worker.runner import Runner
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 
@@ -37,48 +34,25 @@ _LeasedByLease = dict[WorkerLease, list[LeasedMessage]]
 
 _MOST_OVERRUN = 64
 """The number of handlers that may exceed their deadline before no more messages are taken."""
-_CANCEL_SECONDS = 2.0
 
 
-class LeaseRunner:
+class LeaseRunner(Runner):
     """Runs the leases of one subscription."""
 
     def __init__(
         self, subscription: Subscription, taker: LeaseTaker, resources: WorkerResources, changed: Callable[[], None]
     ) -> None:
-        self.stopping, self.in_flight = False, 0
-        self._freed = asyncio.Event()
-        self.prefetch = Prefetch(subscription.options)
-        self.deadlines = Deadlines(subscription.options.timeout_seconds, resources.keeper, self._late)
+        super().__init__(subscription, taker, resources, changed)
         self._running = self.deadlines.running
-        self._completer = MessageCompleter(subscription, resources.threads)
         self._tracing = DeliveryTracing(subscription.group, subscription.handler)
-        self.counts, self.failure_log = self._completer.counts, self._completer.failure_log
-        self._subscription = subscription
-        self._options = subscription.options
-        self._timeout = subscription.options.timeout_seconds
         self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
         """True if a handler that returns acks its message, and no hook follows."""
-        self._taker, self._sender = taker, taker.sender
-        self._changed = changed
-        """Called after each answer to a message."""
-        self._resources = resources
-        self._free_slots = subscription.options.concurrency
+        self._sender = taker.sender
         self._waiting: deque[tuple[float, deque[LeasedMessage]]] = deque()
         """Chains of messages that wait for a slot, each with the time when its wait began."""
         self._ended: list[tuple[LeasedMessage, asyncio.Future[Any]]] = []
         """Handlers that have ended in this iteration of the event loop."""
-        self._turn_is_due = False
         self._patience = DeadlineTimer(self._give_back_stalled)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._idle: set[asyncio.Task[Any]] = set()
-        """The tasks that wait for permission to run."""
-        self._overrun = 0
-
-    @property
-    def capacity(self) -> int:
-        """The number of messages that the worker may hold."""
-        return self.prefetch.capacity
 
     def room_with(self, finished: int) -> int:
         """Return how many more messages may be taken after `finished` messages are done."""
@@ -96,32 +70,14 @@ class LeaseRunner:
             self._waiting.append((now, deque(chain)))
         self._turn_soon()
 
-    async def drain(self, seconds: float) -> None:
-        """Stop. Release messages that have not started, and running messages after that many seconds."""
-        self.stopping = True
-        self._turn()
-        for task in list(self._idle):
-            task.cancel()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self.in_flight:
-                    self._freed.clear()
-                    await self._freed.wait()
-        self.deadlines.stop()
+    def _cancel_all(self) -> None:
         self._patience.stop()
         for running, leased in list(self._running.items()):
             self._cancel(running, leased)
         for task in list(self._tasks):
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=_CANCEL_SECONDS)
 
     # A turn: what has ended is answered, and what waits takes the free slots ------------------------------------------
-
-    def _turn_soon(self) -> None:
-        if not self._turn_is_due:
-            self._turn_is_due = True
-            asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         # Slots that become free in this turn are used in this turn.
@@ -207,7 +163,7 @@ class LeaseRunner:
     def _start(self, starting: Sequence[tuple[LeasedMessage, object]]) -> None:
         """Start the handlers of messages that hold the isolation lock."""
         self.deadlines.begin([leased for leased, _ in starting])
-        begin, threads = self._tracing.starter(), self._resources.threads
+        begin, threads = self._tracing.starter(), self._threads
         for leased, value in starting:
             try:
                 running = begin(value, leased, threads)
@@ -330,15 +286,8 @@ class LeaseRunner:
     async def _run_alone(self, leased: LeasedMessage, value: object) -> bool | None:
         if not await self._until_allowed(isolation_lock.enter_alone(self._timeout)):
             return await self._completer.settle(leased, Verb.RELEASE, "", None, delay_seconds=1.0)
-        try:
-            await self._sender.submit(leased.extension(alone=True))
-        except LakelogError as error:
-            isolation_lock.leave_alone()
-            self._completer.refused(leased, error)
+        if not await self._extend_alone(leased):
             return False
-        except BaseException:
-            isolation_lock.leave_alone()
-            raise
         return await self._run_or_release(leased, value)
 
     async def _run_or_release(self, leased: LeasedMessage, value: object) -> bool | None:
@@ -347,16 +296,6 @@ class LeaseRunner:
             return await self._completer.settle(leased, Verb.RELEASE, "", None)
         self._start([(leased, value)])
         return None
-
-    async def _until_allowed(self, turn: Coroutine[Any, Any, bool | None]) -> bool | None:
-        """Wait for permission, unless the worker stops."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._idle.add(task)
-        try:
-            return await turn
-        finally:
-            self._idle.discard(task)
 
     def _late(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> None:
         self._spawn(leased, self._time_out, running)
@@ -368,20 +307,8 @@ class LeaseRunner:
         if leased.verb is not None:
             running.cancel()
             return await self._completer.settle(leased, leased.verb, leased.reason, leased.error)
-        reason = f"the handler did not end within {self._timeout:g} s"
-        stack = stack_of(running)
-        if self._subscription.handler.is_async:
-            running.cancel()
-        else:
-            reason += "; its thread still runs"
-        self._overrun += 1
-        running.add_done_callback(self._returned)
-        error = TimeoutError(reason).with_traceback(stack)
-        return await self._completer.settle(leased, Verb.NACK, f"timeout: {reason}", error)
-
-    def _returned(self, running: asyncio.Future[Any]) -> None:
-        self._overrun -= 1
-        self._changed()
+        error = self._overran(running)
+        return await self._completer.settle(leased, Verb.NACK, f"timeout: {error}", error)
 
     def _give_back_stalled(self) -> None:
         """Give back messages that have waited too long for a slot, so that other workers can take them."""
