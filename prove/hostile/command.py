@@ -25,7 +25,7 @@ from lakelog.server.connections import raise_file_limit
 from lakelog.storage.postgres import migrate
 from prove.commands import ProveCommand, in_folder, say, write_json
 from prove.hostile.normal import Latencies, NormalTenant
-from prove.hostile.tenant import HostileFigures, HostilePlan, begun_file
+from prove.hostile.tenant import HostileFigures, HostilePlan, progress_file
 from prove.lab.laboratory import MEMORY_LIMIT
 from tests.kit.fleet import LAKELOG, new_token
 from tests.kit.ports import free_port
@@ -190,7 +190,7 @@ async def _rounds(stage: _Stage, size: HostileSize, rounds: int, name: str) -> H
         phases.append(await _phase(stage, normal, size.seconds))
         _show(phases[-1])
         process, path = stage.start_tenant(number, size.attacks)
-        await eventually_async(begun_file(str(path)).exists, within=60)
+        await eventually_async(progress_file(str(path)).exists, within=60)
         await asyncio.sleep(size.ramp_seconds)
         phases.append(await _phase(stage, normal, size.seconds, process))
         _show(phases[-1])

@@ -35,6 +35,7 @@ PATTERN = "%" + "a_" * 400 + "b%"
 """A pattern that is compared with every position of a message."""
 FILTERED_BYTES = 1 << 19
 FILTERED_MESSAGES = 4
+PROGRESS_SECONDS = 0.5
 PER_PUBLISH = 250
 """The number of partitions in one publish."""
 
@@ -101,7 +102,7 @@ class HostileTenant:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         tasks = [asyncio.create_task(each) for each in self._attacks()]
-        begun_file(self._plan.figures).touch()
+        tasks.append(asyncio.create_task(self._report_progress()))
         try:
             async with asyncio.timeout(self._plan.seconds):
                 await stopped.wait()
@@ -129,6 +130,12 @@ class HostileTenant:
         if plan.expansions or plan.unread:
             attacks.append(self._expansions())
         return attacks
+
+    async def _report_progress(self) -> None:
+        path = progress_file(self._plan.figures)
+        while True:
+            write_figures(path, self._figures)
+            await asyncio.sleep(PROGRESS_SECONDS)
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
@@ -298,18 +305,23 @@ class HostileTenant:
         )
 
 
-def begun_file(figures: str) -> Path:
-    """Return the file that shows that the attacks have begun."""
-    return Path(figures).with_suffix(".begun")
+def progress_file(figures: str) -> Path:
+    """Return the file that has the figures so far. It exists from the beginning of the attacks on."""
+    return Path(figures).with_suffix(".progress")
+
+
+def write_figures(path: Path, figures: HostileFigures) -> None:
+    """Write the figures so that no reader sees a part of them."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(msgspec.json.encode(figures))
+    part.rename(path)
 
 
 def main(text: bytes) -> None:
     plan = msgspec.json.decode(text, type=HostilePlan)
     raise_file_limit()
     figures = uvloop.run(HostileTenant(plan).run())
-    path = Path(plan.figures)
-    path.with_suffix(".part").write_bytes(msgspec.json.encode(figures))
-    path.with_suffix(".part").rename(path)
+    write_figures(Path(plan.figures), figures)
 
 
 if __name__ == "__main__":

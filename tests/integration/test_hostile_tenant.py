@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import httpx
 import msgspec
 
-from prove.hostile.tenant import HostileFigures, HostilePlan
+from prove.hostile.tenant import HostileFigures, HostilePlan, progress_file
 from tests.integration.servers import OTHER_TOKEN, running
 from tests.kit.process import Supervisor
 from tests.kit.waiting import eventually
@@ -30,14 +31,34 @@ def test_a_hostile_tenant_is_limited_and_another_one_is_served(tmp_path: Path) -
         )
         argv = [sys.executable, "-m", "prove.hostile.tenant", msgspec.json.encode(plan).decode()]
         tenant = supervisor.start(argv)
-        with server.client(OTHER_TOKEN) as other, server.client() as client:
-            names = {"polled", "filtered", "expanding", "wide-0"}
-            eventually(lambda: len(other.get("/v1/topics").json()["topics"]) == len(names), within=30)
-            assert client.post("/v1/topics", json={"name": "orders"}).status_code == 201
-            for _ in range(20):
-                assert client.post("/v1/topics/orders/messages", json={"messages": [{"value": 1}]}).status_code == 200
-            assert tenant.terminate() == 0
-            assert other.get("/v1/topics").json()["topics"] == []
-    found = msgspec.json.decode(figures.read_bytes(), type=HostileFigures)
-    assert found.partitions == 20 and found.polling > 0 and found.read_bytes > 0
-    assert found.limited > 0 and found.errors == 0
+        progress = progress_file(plan.figures)
+        try:
+            with server.client(OTHER_TOKEN) as other, server.client() as client:
+                names = {"polled", "filtered", "expanding", "wide-0"}
+                eventually(lambda: len(other.get("/v1/topics").json()["topics"]) == len(names), within=30)
+                assert client.post("/v1/topics", json={"name": "orders"}).status_code == 201
+                for _ in range(20):
+                    _publish(client)
+                # A tenant that ends too early has not reached a limit yet.
+                eventually(lambda: _publish(client) and _reaches_limits(_read(progress)), within=30)
+                assert tenant.terminate() == 0
+                assert other.get("/v1/topics").json()["topics"] == []
+            assert _read(figures).errors == 0
+        except Exception as error:
+            error.add_note(f"The figures of the tenant so far: {progress.exists() and _read(progress)}")
+            error.add_note(f"Its output:\n{tenant.log_path.read_text()}")
+            raise
+
+
+def _publish(client: httpx.Client) -> bool:
+    answer = client.post("/v1/topics/orders/messages", json={"messages": [{"value": 1}]})
+    assert answer.status_code == 200, answer.text
+    return True
+
+
+def _read(path: Path) -> HostileFigures:
+    return msgspec.json.decode(path.read_bytes(), type=HostileFigures)
+
+
+def _reaches_limits(found: HostileFigures) -> bool:
+    return found.partitions == 20 and found.polling > 0 and found.read_bytes > 0 and found.limited > 0
