@@ -20,6 +20,7 @@ KNOWN: Mapping[int, str] = {
     36593: _UNTOLD,
     35320: "S12, of the simulation: a lease that came with answers was released, because its messages were not read",
     37867: _UNTOLD,
+    38006: "S11, of the simulation: the drain ended before the group's position had passed what retention removed",
     300177: "S9, of the simulation: the network's repeat of a nack arrived before the nack itself",
     700089: "S11, of the simulation: retention cut the log while the final state was read",
     885742: _LOST,
