@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -278,6 +279,29 @@ class Seen(list[Any]):
         """Wait for this number of notes, and return them."""
         eventually(lambda: len(self) >= count, within=within, what=f"{count} notes")
         return list(self)
+
+
+@dataclass(frozen=True)
+class OrderEvent:
+    """A message of the topic `order-events` of the OqronKit document; its type decides which fields it has."""
+
+    type: str
+    order_id: str
+    account_id: str
+    total: float | None = None
+    payment_id: str | None = None
+
+
+def order_events(log: lakelog.Lakelog, partitions: int = 16) -> lakelog.Topic[OrderEvent]:
+    """Create the topic of the first example of the OqronKit document."""
+    events = log.topic(
+        fresh("order-events"),
+        type=OrderEvent,
+        key=lambda event: event.account_id,
+        validate=lambda event: True if event.order_id else "order_id is required",
+    )
+    events.create(partitions=partitions, tags=["orders", "billing"], max_age=timedelta(days=7), max_count=100_000)
+    return events
 
 
 @contextlib.contextmanager

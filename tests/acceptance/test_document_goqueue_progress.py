@@ -1,7 +1,4 @@
-"""Document 001, consumer groups (GoQueue), second half: patterns, offsets, scaling, monitoring, an example.
-
-Not built yet: committing at an interval (`AutoCommitInterval`).
-"""
+"""Document 001, consumer groups (GoQueue), second half: patterns, offsets, scaling, monitoring, an example."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Document 002, durable topics with groups (OqronKit), first part: topics, publishing, subscriptions, manual ack.
 
-Its examples are client code, so they use the public client. Failures are in `test_document_oqronkit_failures.py`;
+Its examples are in `test_document_examples.py`. Failures are in `test_document_oqronkit_failures.py`;
 offsets, operations and the tables of defaults in `test_document_oqronkit_operations.py`. In the document, a leader
 removes old and excess messages; `test_log_retention.py` proves retention.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
@@ -19,50 +18,15 @@ import pytest
 
 import lakelog
 from lakelog.errors import InvalidRequest, TopicExists
-from tests.acceptance.documents import Installation, Seen, connected, fresh, in_background
+from tests.acceptance.documents import Installation, OrderEvent, Seen, connected, fresh, in_background, order_events
 from tests.kit.waiting import eventually
-
-
-@dataclass(frozen=True)
-class OrderEvent:
-    """A message of the document's topic; its type determines whether it has `total` and `payment_id`."""
-
-    type: str
-    order_id: str
-    account_id: str
-    total: float | None = None
-    payment_id: str | None = None
 
 
 def _created(number: int, account: str = "acct_1") -> OrderEvent:
     return OrderEvent(type="order.created", order_id=f"ord_{number}", account_id=account, total=99.99)
 
 
-def _paid(number: int) -> OrderEvent:
-    return OrderEvent(type="order.paid", order_id=f"ord_{number}", account_id="acct_1", payment_id=f"pay_{number}")
-
-
-def _order_events(log: lakelog.Lakelog, partitions: int = 16) -> lakelog.Topic[OrderEvent]:
-    """Return the topic of the document's first example."""
-    events = log.topic(
-        fresh("order-events"),
-        type=OrderEvent,
-        key=lambda event: event.account_id,
-        validate=lambda event: True if event.order_id else "order_id is required",
-    )
-    events.create(partitions=partitions, tags=["orders", "billing"], max_age=timedelta(days=7), max_count=100_000)
-    return events
-
-
 # Topics and publishing ------------------------------------------------------------------------------------------------
-
-
-def test_the_topic_example(lake: Installation) -> None:
-    """A topic has a name, tags, retention by age and count, partitions and a key function."""
-    with connected(lake) as log:
-        info = _order_events(log).describe()
-    assert (info.partitions, tuple(info.tags)) == (16, ("orders", "billing"))
-    assert (info.retention.max_age, info.retention.max_count) == (timedelta(days=7), 100_000)
 
 
 def test_a_topic_has_one_partition_by_default(lake: Installation) -> None:
@@ -74,7 +38,7 @@ def test_a_topic_has_one_partition_by_default(lake: Installation) -> None:
 def test_a_topics_name_is_unique(lake: Installation) -> None:
     """Two topics cannot have the same name; creating a topic if it is missing is not an error."""
     with connected(lake) as log:
-        events = _order_events(log, 1)
+        events = order_events(log, 1)
         with pytest.raises(TopicExists):
             events.create()
         assert events.create(partitions=7, if_missing=True).partitions == 1
@@ -83,44 +47,10 @@ def test_a_topics_name_is_unique(lake: Installation) -> None:
 def test_validation_comes_before_anything_is_sent(lake: Installation) -> None:
     """Step 1 of a publish: a message that `validate` rejects is not published, and the reason is reported."""
     with connected(lake) as log:
-        events = _order_events(log, 1)
+        events = order_events(log, 1)
         with pytest.raises(InvalidRequest, match="order_id is required"):
             events.publish(OrderEvent(type="order.created", order_id="", account_id="acct_1"))
         assert list(events.read()) == []
-
-
-def test_the_publish_example(lake: Installation) -> None:
-    """A publish takes idempotency key, partition key, correlation id and headers, and returns the message's id."""
-    with connected(lake) as log:
-        events = _order_events(log)
-        options: dict[str, Any] = {
-            "idempotency_key": "order-created:ord_123",
-            "key": "acct_1",
-            "correlation_id": "req_abc",
-            "headers": {"source": "checkout"},
-        }
-        receipt = events.publish(_created(123), **options)
-        (message,) = events.read()
-        assert (message.id, message.value, message.key) == (receipt.id, _created(123), b"acct_1")
-        assert (message.correlation_id, dict(message.headers)) == ("req_abc", {"source": "checkout"})
-        # Step 2: a duplicate is skipped, and has the id of the first message.
-        again = events.publish(_created(123), **options)
-        assert (again.id, again.duplicate) == (receipt.id, True)
-        assert len(list(events.read())) == 1
-
-
-def test_the_batch_example(lake: Installation) -> None:
-    """Several messages, each with its own options, are stored by one call."""
-    with connected(lake) as log:
-        events = _order_events(log)
-        batch = [
-            lakelog.Outgoing(_created(124), idempotency_key="order-created:ord_124"),
-            lakelog.Outgoing(_paid(124), idempotency_key="order-paid:ord_124"),
-        ]
-        receipts = events.publish_many(batch)
-        assert len({receipt.partition for receipt in receipts}) == 1, "they have the same account"
-        assert [message.value for message in events.read()] == [_created(124), _paid(124)]
-        assert all(receipt.duplicate for receipt in events.publish_many(batch))
 
 
 def test_a_key_decides_the_partition_and_no_key_takes_turns(lake: Installation) -> None:
@@ -135,7 +65,7 @@ def test_a_key_decides_the_partition_and_no_key_takes_turns(lake: Installation) 
 def test_the_key_can_be_overridden_per_publish(lake: Installation) -> None:
     """A publish can use another key than the topic's function returns."""
     with connected(lake) as log:
-        accounts = _order_events(log, 32)
+        accounts = order_events(log, 32)
         own = accounts.publish(_created(1, "acct_1"))
         others = {accounts.publish(_created(1, "acct_1"), key=f"k{n}").partition for n in range(20)}
         same = accounts.publish(_created(1, "acct_2"), key="acct_1")
@@ -220,34 +150,6 @@ def test_one_process_per_partition_is_a_choice(lake: Installation) -> None:
     assert [each.value for each in lake.consume(topic, group, "w2", 5)] == ["b1"]
 
 
-def test_the_subscription_examples(lake: Installation) -> None:
-    """billing reads the messages that match its filter from the earliest, analytics from the latest: the same topic."""
-    invoices, tracked = Seen(), Seen()
-    with connected(lake) as log:
-        events = _order_events(log)
-        events.publish_many([_created(1), _paid(1)])
-
-        @events.subscribe(
-            group=fresh("billing-service"),
-            concurrency=8,
-            batch_size=50,
-            max_in_flight=200,
-            start_from="earliest",
-            filter=lambda event: event.type == "order.paid",
-        )
-        async def bill(event: OrderEvent) -> None:
-            invoices.append(event.order_id)
-
-        @events.subscribe(group=fresh("analytics-service"), concurrency=20)
-        async def track(event: OrderEvent) -> None:
-            tracked.append(event.order_id)
-
-        log.start()
-        events.publish_many([_created(2), _paid(2)])
-        assert sorted(tracked.until(2)) == ["ord_2", "ord_2"]
-        assert invoices.until(2) == ["ord_1", "ord_2"]
-
-
 def test_a_filter_may_be_the_groups_own(lake: Installation) -> None:
     """Messages that do not match are skipped: by a filter expression on the server, which counts them."""
     topic, group = lake.topic(), fresh("g")
@@ -310,35 +212,11 @@ def test_start_from(lake: Installation) -> None:
 # Manual ack -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_manual_ack_example(lake: Installation) -> None:
-    """With manual acks, a message is done only when the handler acks it; the handler nacks failures with a reason."""
-    group, tries, reserved = fresh("warehouse-service"), Seen(), Seen()
-    with connected(lake) as log:
-        events = _order_events(log, 1)
-
-        @events.subscribe(group=group, ack="manual", ack_timeout=60, retries=lakelog.Fixed(seconds=0.05))
-        async def reserve(event: OrderEvent, delivery: lakelog.AsyncDelivery[OrderEvent]) -> None:
-            tries.append((delivery.attempt, delivery.failures))
-            try:
-                if delivery.attempt == 1:
-                    raise LookupError("out of stock")
-                await delivery.ack()
-                reserved.append(event.order_id)
-            except LookupError as error:
-                await delivery.nack(reason=str(error))
-
-        log.start()
-        events.publish(_created(1))
-        assert reserved.until(1) == ["ord_1"]
-        assert list(tries) == [(1, 0), (2, 1)]
-        eventually(lambda: lake.committed(group, events.name) == [1])
-
-
 def test_a_manual_handler_that_forgets_is_nacked(lake: Installation) -> None:
     """Returning without ack, nack or discard is a nack, so that no message is stranded."""
     group, tries = fresh("g"), Seen()
     with connected(lake) as log:
-        events = _order_events(log, 1)
+        events = order_events(log, 1)
 
         @events.subscribe(group=group, ack="manual", retries=lakelog.Fixed(max=1, seconds=0.05))
         def forget(event: OrderEvent, delivery: lakelog.Delivery[OrderEvent]) -> None:
@@ -355,7 +233,7 @@ def test_the_automatic_mode_acks_and_nacks(lake: Installation) -> None:
     """The default: acked when the handler resolves, nacked when it rejects; the offset is committed after the ack."""
     group, tries = fresh("g"), Seen()
     with connected(lake) as log:
-        events = _order_events(log, 1)
+        events = order_events(log, 1)
 
         @events.subscribe(group=group, retries=lakelog.Fixed(max=3, seconds=0.05))
         def handle(event: OrderEvent, delivery: lakelog.Delivery[OrderEvent]) -> None:

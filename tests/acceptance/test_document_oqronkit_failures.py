@@ -93,45 +93,6 @@ def test_a_nack_may_name_its_own_delay(lake: Installation) -> None:
 # Dead letters ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_dead_letter_example(lake: Installation) -> None:
-    """Retries, then a dead letter: `on_dead` runs; it can be listed, and retried by its id or all at once."""
-    group, alerts, shipped = fresh("shipping-service"), Seen(), Seen()
-    broken = threading.Event()
-    broken.set()
-    with connected(lake) as log:
-        events = log.topic(fresh("order-events"))
-        events.create()
-
-        def alert(delivery: lakelog.Delivery[Any], error: Exception) -> None:
-            alerts.append((delivery.id, delivery.value, str(error)))
-
-        retries = lakelog.Exponential(max=1, base_seconds=0.02, max_seconds=0.05)
-
-        @events.subscribe(group=group, retries=retries, dead_letter=True, on_dead=alert)
-        def ship(order: Any) -> None:
-            if broken.is_set():
-                raise RuntimeError("no carrier")
-            shipped.append(order)
-
-        log.start()
-        receipts = events.publish_many(["one", "two", "three"])
-        alerts.until(3)
-        assert {(receipt.id, "no carrier") for receipt in receipts} == {(each[0], each[2]) for each in alerts}
-
-        dead = events.dead_letters(group).list(limit=50)
-        assert {letter.id for letter in dead} == {receipt.id for receipt in receipts}
-        assert {(letter.deliveries, letter.failures) for letter in dead} == {(2, 2)}
-        assert all("no carrier" in letter.error for letter in dead)
-
-        broken.clear()
-        events.dead_letters(group).retry(dead[0].id)
-        shipped.until(1)
-        assert len(events.dead_letters(group).list()) == 2
-        events.dead_letters(group).retry_all()
-        assert sorted(shipped.until(3)) == ["one", "three", "two"]
-        assert events.dead_letters(group).list() == []
-
-
 def test_a_dead_letter_is_stored_by_default(lake: Installation) -> None:
     """`deadLetter.enabled` is true: the message is kept with key, headers and reason."""
     topic, group = lake.topic(), fresh("g")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -101,14 +100,6 @@ def test_next_can_be_called_from_multiple_threads(lake: Installation, log: Any) 
             thread.join(30)
     assert sorted(seen) == list(range(count))
     assert lake.committed(group, topic) == [count // 2] * 2
-
-
-def test_a_stream_can_be_taken_from_and_mapped(lake: Installation, log: Any) -> None:
-    """`stream` allows `take(num)` and `map`, as for other streams."""
-    topic = lake.topic()
-    lake.publish(topic, range(5))
-    with log.consumer(topic, start_from="earliest") as consumer:
-        assert [message.value * 10 for message in itertools.islice(consumer, 3)] == [0, 10, 20]
 
 
 def test_a_consumer_has_one_stream_and_no_other_operation_meanwhile(lake: Installation, log: Any) -> None:
