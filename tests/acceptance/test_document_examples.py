@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -354,13 +356,25 @@ def test_the_module_and_its_subscriptions(url: str) -> None:
 
 
 def test_partition_by_key(log: lakelog.Lakelog) -> None:
-    """32 partitions by account; a publish can name another key."""
+    """32 partitions by account; a publish can name another key. Keys are texts or numbers."""
     accounts = log.topic(fresh("account-events"), key=lambda event: event["account_id"])
     accounts.create(partitions=32)
     event = {"account_id": "acct_1"}
     own = accounts.publish(event).partition
     assert accounts.publish(event, key="acct_1").partition == own
     assert len({accounts.publish(event, key=f"acct_{n}").partition for n in range(20)}) > 5
+    assert accounts.publish(event, key=7).partition == accounts.publish({"account_id": 7}).partition
+
+
+def test_memory_does_not_survive_the_process() -> None:
+    """Another process that opens the same memory finds it empty."""
+    url = f"memory://{fresh('examples')}"
+    program = f"import lakelog; print(lakelog.connect({url!r}).topics())"
+    with lakelog.connect(url) as log:
+        made(log, ["one"])
+        assert len(log.topics()) == 1
+        other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert other.stdout.strip() == "[]"
 
 
 SEEKS: dict[str, tuple[Callable[[Any, str], Any], int]] = {

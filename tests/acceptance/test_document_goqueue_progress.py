@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 import lakelog
-from tests.acceptance.documents import Installation, Seen, connected, fresh, until_taken
+from lakelog.client.consumer.options import ConsumerOptions, ConsumerTopic
+from lakelog.client.publishing.codec import Codec
+from tests.acceptance.client_kit import ThreadServer
+from tests.acceptance.documents import Installation, Seen, connected, fresh, in_background, until_taken
 from tests.kit.waiting import eventually
 
 # Patterns -------------------------------------------------------------------------------------------------------------
@@ -94,6 +98,15 @@ def test_positions_are_committed_in_a_cursor_group(lake: Installation) -> None:
     positions = lake.get(f"/v1/groups/{group}/positions?topic={topic}")["positions"]
     assert {each["partition"]: each["offset"] for each in positions} == {0: 0, 1: 4}
     assert lake.total(group, topic, "lag") == 2
+
+
+def test_commits_happen_every_five_seconds_by_default() -> None:
+    """A consumer of a cursor group commits at an interval, and the interval is 5 s."""
+    for client in (lakelog.Lakelog, lakelog.AsyncLakelog):
+        parameters = inspect.signature(client.consumer).parameters
+        assert (parameters["commit"].default, parameters["commit_interval"].default) == (None, 5.0)
+    options = ConsumerOptions(topics=(ConsumerTopic(name="orders", codec=Codec(None)),), group="g", kind="cursor")
+    assert (options.commit_mode, options.commit_seconds) == ("interval", 5.0)
 
 
 # Where a group without an offset begins -------------------------------------------------------------------------------
@@ -300,6 +313,20 @@ def test_the_example_in_two_processes_shares_the_work(lake: Installation) -> Non
         lake.publish(topic, range(20))
         seen.until(20)
     assert sorted(seen) == list(range(20))
+
+
+def test_the_loop_continues_after_a_failed_poll(http_server: ThreadServer) -> None:
+    """A server that is gone during a poll ends neither the loop nor the consumer."""
+    with lakelog.connect(http_server.url) as log:
+        topic = log.topic("orders")
+        topic.create()
+        with log.consumer(topic, group="order-processor") as consumer:
+            assert consumer.batch(100, timeout=0).values == []
+            http_server.stop()
+            polled = in_background(consumer.batch, 100, timeout=30)
+            http_server.start()
+            topic.publish("one")
+            assert polled.result(30).values == ["one"]
 
 
 def _subscribe(log: lakelog.Lakelog, topic: str, group: str, seen: Seen) -> None:

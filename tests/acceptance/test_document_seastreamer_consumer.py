@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -75,6 +76,7 @@ def test_consumer_ids_are_made_by_the_client(lake: Installation, log: Any) -> No
     with log.consumer(topic, group=group), log.consumer(topic, group=group):
         members = {member["member_id"] for member in lake.describe(group)["members"]}
     assert len(members) == 2
+    assert all(f"-{os.getpid()}-" in member for member in members)
 
 
 # Next and stream ------------------------------------------------------------------------------------------------------
@@ -173,6 +175,16 @@ def test_a_seek_of_a_consumer_is_strictly_later(lake: Installation, log: Any) ->
         assert taken(consumer, 2) == ["new", "new"]
         consumer.seek(newest - timedelta(days=1))
         assert sorted(taken(consumer, 4)) == ["new", "new", "old", "old"]
+
+
+def test_a_seek_without_an_assignment_covers_all_partitions(lake: Installation, log: Any) -> None:
+    """A seek of a consumer that has no partition assigned moves it in all partitions."""
+    topic = lake.topic(3)
+    for partition in range(3):
+        lake.publish(topic, [partition], partition=partition)
+    with log.consumer(topic) as consumer:
+        consumer.seek(datetime(2020, 1, 1, tzinfo=UTC))
+        assert sorted(taken(consumer, 3)) == [0, 1, 2]
 
 
 def test_a_seek_of_a_consumer_moves_its_group_and_keeps_it_a_member(lake: Installation, log: Any) -> None:

@@ -79,6 +79,7 @@ def test_the_generated_client_is_in_step() -> None:
     [
         ({}, "LAKELOG_URL"),
         ({"url": "kafka://x"}, "kafka"),
+        ({"url": "file:///tmp/log"}, "file"),
         ({"url": "http://x", "project": "p"}, "token"),
         ({"url": "http://x", "token": "a\r\nb"}, "token"),
         ({"url": "http://x", "timeout": 0}, "timeout"),

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tests.unit.docs.markdown import ROOT, reference
 
+TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+"""The file and the name of a test."""
 _DOCUMENT = re.compile(r"^## (\d+)\. (.+)$")
 _SECTION = re.compile(r"^### (\d+\.\d+) (.+)$")
 _ROW = re.compile(r"^\| (\d+\.\d+)\.(\d+) \| (.+?) \| (.+) \|$")
-_TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 _DIFFERENCE = re.compile(r"^\[difference\]\(\.\./differences\.md#different-behaviour\): (.+)$")
 _NOT_BUILT = re.compile(r"^\[not built yet\]\(\.\./differences\.md#not-built-yet\): (.+)$")
 _NOT_APPLICABLE = re.compile(r"^not applicable: [^.].+\.$")
@@ -35,12 +36,12 @@ class Statement:
     @property
     def tests(self) -> list[tuple[str, str]]:
         """Return the files and names of the tests that show it."""
-        return [(match[1], match[2]) for match in _TEST.finditer(self.shown_by)]
+        return [(match[1], match[2]) for match in TEST.finditer(self.shown_by)]
 
     @property
     def kind(self) -> str:
         """Return the kind of the evidence; raise ValueError if the text has another form."""
-        rest = _TEST.sub("", self.shown_by).strip()
+        rest = TEST.sub("", self.shown_by).strip()
         if self.difference is not None:
             return "difference"
         if self.not_built is not None:
@@ -54,13 +55,13 @@ class Statement:
     @property
     def difference(self) -> str | None:
         """Return the name of the difference that it is, beside the tests."""
-        found = _DIFFERENCE.match(_TEST.sub("", self.shown_by).strip())
+        found = _DIFFERENCE.match(TEST.sub("", self.shown_by).strip())
         return found[1] if found else None
 
     @property
     def not_built(self) -> str | None:
         """Return the name of the feature that is missing, beside the tests."""
-        found = _NOT_BUILT.match(_TEST.sub("", self.shown_by).strip())
+        found = _NOT_BUILT.match(TEST.sub("", self.shown_by).strip())
         return found[1] if found else None
 
 

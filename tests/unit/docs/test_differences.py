@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from tests.unit.docs.markdown import DOCS, ROOT, table
+from tests.unit.docs.markdown import DOCS, table
+from tests.unit.docs.statements import TEST, file_of
 from tests.unit.docs.symbols import defines
-
-_TEST = re.compile(r"`(test_document_\w+\.py)::(test_\w+)`")
 
 
 def rows() -> list[list[str]]:
@@ -19,11 +16,11 @@ def rows() -> list[list[str]]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_difference_is_shown_by_tests_that_exist(row: list[str]) -> None:
     shown_by = row[-1]
-    named = _TEST.findall(shown_by)
+    named = TEST.findall(shown_by)
     assert named, "no test is named"
-    assert not _TEST.sub("", shown_by).strip(), "there is more than names of tests"
+    assert not TEST.sub("", shown_by).strip(), "there is more than names of tests"
     for file, test in named:
-        path = ROOT / "tests" / "acceptance" / file
+        path = file_of(file)
         assert path.exists(), f"{file} is not there"
         assert defines(path, test), f"{file} has no {test}"
 

@@ -14,6 +14,9 @@ from tests.unit.docs.symbols import defines
 
 COUNTS = {
     "1": [4, 4, 4, 4, 3, 5, 3, 4, 3],
+    "2": [8, 3, 10, 12, 10, 6, 14, 7, 8, 9, 8],
+    "3": [6, 7, 12, 6, 5, 5, 6, 7, 9, 5, 5, 6, 8, 8, 13, 11, 12, 8],
+    "4": [2, 3, 7, 2, 7, 6, 9, 2, 3, 4, 4, 2, 10, 11, 11],
 }
 """The statements in each section of the documents, counted in the documents themselves."""
 
