@@ -226,6 +226,20 @@ def test_alter_changes_the_given_settings(cli: Cli, log: lakelog.Lakelog) -> Non
     assert cli.run("groups", "alter", "nobody", "--window", "1", code=3)
 
 
+def test_alter_changes_the_settings_of_one_topic(cli: Cli, log: lakelog.Lakelog) -> None:
+    publish(log, 1)
+    work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)
+    cli.run("groups", "alter", GROUP, "--retry-base", "2s")
+    alter = ("groups", "alter", GROUP, "--topic", TOPIC)
+    changed = cli.run(*alter, "--retries", "7", "--filter", "key = 'a'", "--json").json["settings"]
+    own = changed["topics"][TOPIC]
+    assert (own["retries"]["max"], own["retries"]["base_ms"], own["filter"]) == (7, 2000, "key = 'a'")
+    assert (changed["retries"]["max"], changed["filter"]) == (3, None)
+    assert f"in topic {TOPIC}" in cli.run("groups", "describe", GROUP).out
+    assert "setting of the whole group" in cli.run(*alter, "--window", "5", code=1).err
+    assert cli.run(*alter, "--inherit", "--json").json["settings"]["topics"] == {}
+
+
 def test_delete_asks_for_confirmation(cli: Cli, log: lakelog.Lakelog) -> None:
     publish(log, 1)
     work(cli, fails=False, until=lambda: log.group(GROUP).lag() == 0)

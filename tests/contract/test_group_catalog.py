@@ -11,7 +11,17 @@ import pytest
 from msgspec import structs
 
 from lakelog.errors import Conflict, GroupNotFound
-from lakelog.model.group import Assignor, Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopic, Order
+from lakelog.model.group import (
+    Assignor,
+    Exponential,
+    Fixed,
+    Group,
+    GroupKind,
+    GroupSettings,
+    GroupTopic,
+    GroupTopicSettings,
+    Order,
+)
 from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.groups import ServerInfo
@@ -33,6 +43,13 @@ ODD = [
     ),
     GroupSettings(order=Order.NONE, retries=Exponential(max=1000, base_seconds=0.001, max_seconds=86_400, jitter=1.0)),
     GroupSettings(assignor=Assignor.STICKY, window=10_000),
+    GroupSettings(
+        filter="key = 'a'",
+        topics={
+            "orders": GroupTopicSettings(),
+            "refunds": GroupTopicSettings(filter="", retries=Fixed(max=0, seconds=0.25), dead_letter=False),
+        },
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from lakelog.errors import GroupNotFound, OutcomeUnknown
-from lakelog.model.group import GroupKind, GroupSettings, GroupTopic
+from lakelog.model.group import Exponential, GroupKind, GroupSettings, GroupTopic, GroupTopicSettings
 from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import JOURNAL_GRACE_SECONDS, CommitStatus, DeadLetterKey, JournalRequest
 from lakelog.storage.postgres import migrate, open_catalog, open_store
@@ -277,12 +277,14 @@ async def test_settings_of_another_version_are_read(database: str) -> None:
     await catalog.groups.group_create(scope, "billing", GroupKind.LEASE, GroupSettings(), 0)
     await admin.execute(
         'update lakelog.consumer_group set settings = \'{"window": 5, "from_the_future": {"a": 1}, '
-        '"retries": {"strategy": "fixed", "max": 2, "seconds": 3, "until": "then"}}\''
+        '"retries": {"strategy": "fixed", "max": 2, "seconds": 3, "until": "then"}, '
+        '"topics": {"orders": {"retries": {"max": 7, "until": "then"}, "from_the_future": 1}}}\''
     )
     found = await catalog.groups.group_find(scope, "billing")
     assert found is not None
     assert (found.settings.window, found.settings.order) == (5, GroupSettings().order)
     assert found.settings.retries.max == 2
+    assert found.settings.topics == {"orders": GroupTopicSettings(retries=Exponential(max=7))}
     await catalog.close()
     await admin.close()
 

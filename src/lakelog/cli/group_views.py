@@ -14,7 +14,7 @@ from lakelog.cli.output import print_fields, print_line, print_table
 from lakelog.cli.units import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
-    from lakelog.model.group import GroupInfo, RetryPolicy
+    from lakelog.model.group import GroupInfo, GroupTopicSettings, RetryPolicy
     from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
 
 _SHOWN_RUNS = 3
@@ -106,10 +106,26 @@ def _settings(group: GroupInfo) -> dict[str, object]:
         "order": settings.order,
         "filter": settings.filter or "none",
         "retries": show_retries(settings.retries),
-        "after the last": "kept as a dead letter" if settings.dead_letter else "discarded",
+        "after the last": _show_dead_letter(settings.dead_letter),
         "window": settings.window,
         "assignor": settings.assignor,
-    }
+    } | {f"in topic {topic}": _show_topic(settings.topics[topic]) for topic in sorted(settings.topics)}
+
+
+def _show_topic(own: GroupTopicSettings) -> str:
+    """Return the settings that a topic overrides in one line."""
+    shown = []
+    if own.filter is not None:
+        shown.append(f"filter {own.filter or 'none'}")
+    if own.retries is not None:
+        shown.append(f"retries {show_retries(own.retries)}")
+    if own.dead_letter is not None:
+        shown.append(f"after the last {_show_dead_letter(own.dead_letter)}")
+    return "; ".join(shown)
+
+
+def _show_dead_letter(is_kept: bool) -> str:
+    return "kept as a dead letter" if is_kept else "discarded"
 
 
 def _print_members(members: tuple[MemberInfo, ...], now: datetime) -> None:

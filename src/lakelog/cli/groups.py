@@ -245,13 +245,23 @@ def alter(
         ),
     ] = None,
     assignor: Annotated[Assignor | None, typer.Option(help="How partitions are assigned to members.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            help="Change --filter, --retries and --dead-letter in this topic only.", autocompletion=complete_topic
+        ),
+    ] = None,
+    inherit: Annotated[
+        bool, typer.Option("--inherit", help="Remove the settings of --topic first: those of the group apply again.")
+    ] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
     """Change a group's settings. Settings that are not given do not change.
 
-    A worker whose subscription has other settings is refused at its next start, so change its code too.
+    With --topic, the settings override those of the group in one topic. A worker whose subscription has other settings
+    is refused at its next start, so change its code too.
     """
     changes: dict[str, object] = {
         "order": order,
@@ -264,14 +274,17 @@ def alter(
     base = parse_duration(retry_base).total_seconds() if retry_base else None
     longest = parse_duration(retry_max_delay).total_seconds() if retry_max_delay else None
     retried = any(each is not None for each in (retries, base, longest))
-    if not given and not retried:
+    if inherit and topic is None:
+        raise typer.BadParameter("--inherit removes the settings of one topic: name it with --topic.")
+    if not given and not retried and not inherit:
         raise typer.BadParameter("Give a setting to change, such as --retries; `--help` lists all.")
     with open_log(url, token) as log:
         group = log.group(name)
         if retried:
-            present = group.describe().group.settings.retries
-            given["retries"] = retry_policy(present, retries, base, longest)
-        info = group.alter(**given)
+            settings = group.describe().group.settings
+            present = settings if topic is None or inherit else settings.in_topic(topic)
+            given["retries"] = retry_policy(present.retries, retries, base, longest)
+        info = group.alter(**given, topic=topic, inherit=inherit)
     if json:
         print_json(info)
     else:

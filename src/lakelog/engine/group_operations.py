@@ -43,7 +43,7 @@ def _bind_reads(verbs: Verbs, engine: Engine) -> None:
 
 def _bind_changes(verbs: Verbs, engine: Engine) -> None:
     async def alter(caller: Caller, asked: AlterGroupRequest) -> GroupInfo:
-        return (await engine.groups.alter(caller.scope, asked.group, asked)).info()
+        return (await engine.groups.alter(caller.scope, asked)).info()
 
     async def pause(caller: Caller, asked: progress.PauseRequest) -> GroupInfo:
         return (await engine.groups.pause(caller.scope, asked.group, asked.topic)).info()

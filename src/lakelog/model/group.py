@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, field
+from msgspec.structs import asdict, replace
 
 from lakelog.model.kinds import Assignor as Assignor
 from lakelog.model.kinds import GroupKind as GroupKind
@@ -46,6 +48,24 @@ _LATEST = Latest()
 _STARTS: dict[str, Start] = {"earliest": Earliest(), "latest": _LATEST, "none": NoStart()}
 
 
+class GroupTopicSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of a group in one topic. None means the setting of the group.
+
+    Attributes:
+        filter: Which messages of the topic the group gets; an empty text means all.
+        retries: How a failed message is delivered again.
+        dead_letter: Whether a message that failed too often is kept as a dead letter.
+    """
+
+    filter: str | None = None
+    retries: RetryPolicy | None = None
+    dead_letter: bool | None = None
+
+    def stated_by_name(self) -> dict[str, Any]:
+        """Return the settings that the topic overrides, by name."""
+        return {name: own for name, own in asdict(self).items() if own is not None}
+
+
 class GroupSettings(Value, frozen=True, kw_only=True):
     """The settings of a group, which apply to all its members.
 
@@ -56,6 +76,7 @@ class GroupSettings(Value, frozen=True, kw_only=True):
         dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
         assignor: How partitions are shared among the members.
         window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to 10,000.
+        topics: Settings of single topics, by name. They override those of the group.
     """
 
     order: Order = Order.KEY
@@ -64,6 +85,19 @@ class GroupSettings(Value, frozen=True, kw_only=True):
     dead_letter: bool = True
     assignor: Assignor = Assignor.COOPERATIVE
     window: Annotated[int, Meta(ge=1, le=MAX_WINDOW)] = 2000
+    topics: Mapping[str, GroupTopicSettings] = {}
+
+    def in_topic(self, topic: str) -> GroupSettings:
+        """Return the settings that apply in the topic: those of the topic, and else those of the group.
+
+        Args:
+            topic: The name of the topic.
+        """
+        own = self.topics.get(topic)
+        overridden = own.stated_by_name() if own is not None else {}
+        if overridden.get("filter") == "":
+            overridden["filter"] = None
+        return replace(self, topics={}, **overridden)
 
 
 class GroupInfo(Value, frozen=True, kw_only=True):
@@ -107,19 +141,33 @@ class RequestedSettings(Request, frozen=True, kw_only=True):
 
     @property
     def stated(self) -> tuple[object, ...]:
-        """The settings in the order of `GroupSettings`, None for those that are not stated."""
+        """The settings in the order of the fields, None for those that are not stated."""
         return (self.order, self.filter, self.retries, self.dead_letter, self.assignor, self.window)
 
     def stated_by_name(self) -> dict[str, Any]:
         """Return the settings that are stated, by name."""
-        named = zip(GroupSettings.__struct_fields__, self.stated, strict=True)
+        named = zip(RequestedSettings.__struct_fields__, self.stated, strict=True)
         return {name: wanted for name, wanted in named if wanted is not None}
+
+    @property
+    def stated_topics(self) -> tuple[str, ...]:
+        """The topics for which a filter, retries and dead letters are stated. Without a topic, they are the group's."""
+        return ()
 
 
 class AlterGroupRequest(RequestedSettings, frozen=True, kw_only=True):
-    """New settings for a group. None does not change a setting; an empty filter removes the filter."""
+    """New settings for a group. None does not change a setting; an empty filter removes the filter.
+
+    Attributes:
+        group: The name of the group.
+        topic: Change the settings of this topic only, which override those of the group: `filter`, `retries` and
+            `dead_letter`. Default: the settings of the group.
+        inherit: Remove the topic's own settings first, so that those of the group apply to it again.
+    """
 
     group: Name
+    topic: Name | None = None
+    inherit: bool = False
 
 
 class NewGroupSettings(RequestedSettings, frozen=True, kw_only=True):
@@ -171,12 +219,17 @@ class Group:
         """Return whether the group does not deliver messages of the topic."""
         return topic in self.paused or "*" in self.paused
 
+    def shown_settings(self) -> GroupSettings:
+        """Return the settings without the entries of topics that override nothing."""
+        topics = {topic: own for topic, own in self.settings.topics.items() if own != GroupTopicSettings()}
+        return replace(self.settings, topics=topics)
+
     def stated(self) -> dict[str, Any]:
         """Return the fields of `GroupInfo`, which other values include too."""
         return {
             "name": self.name,
             "kind": self.kind,
-            "settings": self.settings,
+            "settings": self.shown_settings(),
             "version": self.version,
             "paused": tuple(sorted(self.paused)),
             "created_at": self.created_at,

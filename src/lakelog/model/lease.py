@@ -127,6 +127,11 @@ class ConsumeRequest(NewGroupSettings, frozen=True, kw_only=True):
     isolates: bool = False
     answers: LeaseAnswers = ()
 
+    @property
+    def stated_topics(self) -> tuple[str, ...]:
+        """The topic of the call."""
+        return (self.topic,)
+
 
 class AnswersRequest(Request, frozen=True, kw_only=True):
     """Answers of one owner for leases that it holds."""

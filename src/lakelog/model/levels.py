@@ -21,6 +21,8 @@ class FeatureLevel(IntEnum):
     """Every journal row has a nonce, so that a failover confuses no two rows. Versions without nonces are refused. All
     servers announce changes of topics, so that the others cache topics for longer.
     """
+    THIRD = 3
+    """A group has settings for single topics. Older servers would deliver with those of the group."""
 
 
 SUPPORTED = max(FeatureLevel)

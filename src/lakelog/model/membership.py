@@ -42,6 +42,11 @@ class JoinRequest(NewGroupSettings, frozen=True, kw_only=True):
     client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ -]{1,60}$")] | None = None
     replaces: bool = field(default=False, name="replace")
 
+    @property
+    def stated_topics(self) -> tuple[str, ...]:
+        """The topics that the member reads."""
+        return self.topics
+
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
     """A heartbeat of a member, with the last generation that it received."""

@@ -18,7 +18,7 @@ from lakelog.cli.groups import retry_policy, target
 from lakelog.engine.groups.reasons import unreadable
 from lakelog.engine.log.damage import Damage
 from lakelog.model.dead_letters import DeadLetter, Redriven, RefusedDeadLetter
-from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, RetryPolicy
+from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopicSettings, RetryPolicy
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
 from lakelog.model.topic import Scope
@@ -136,6 +136,18 @@ def description(**settings: Any) -> GroupDescription:
         progress=(progress,),
         dead_letters=2,
     )
+
+
+def test_settings_of_topics_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    topics = {
+        "refunds": GroupTopicSettings(filter="", retries=Fixed(max=2), dead_letter=False),
+        "orders": GroupTopicSettings(filter="key = 'a'"),
+    }
+    info = description().group
+    group_views.print_settings(replace(info, settings=GroupSettings(topics=topics)))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].split(None, 3) == ["in", "topic", "orders", "filter key = 'a'"]
+    assert lines[-1].endswith("filter none; retries 2, each after 1s; after the last discarded")
 
 
 def test_a_description_has_everything_for_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -363,6 +375,7 @@ def test_the_traceback_of_a_dead_letter_is_printed_line_by_line(capsys: pytest.C
         ["groups", "alter", "billing"],
         ["groups", "alter", "billing", "--order", "random"],
         ["groups", "alter", "billing", "--window", "0"],
+        ["groups", "alter", "billing", "--inherit"],
         ["groups", "seek", "billing", "orders"],
         ["groups", "skip", "billing", "orders", "--to", "4"],
         ["groups", "skip", "billing", "orders", "--partition", "0", "--to", "earliest"],

@@ -10,6 +10,7 @@ from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client.values import Consumed
 from lakelog.client.worker.options import Retries, group_settings
 from lakelog.errors import LakelogError
+from lakelog.model.arguments import check_flag
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
@@ -79,8 +80,13 @@ class AsyncGroup:
         dead_letter: bool | None = None,
         assignor: Assignor | str | None = None,
         window: int | None = None,
+        topic: str | None = None,
+        inherit: bool = False,
     ) -> GroupInfo:
         """Change settings of the group, for all its members. Return the group. Omitted settings stay unchanged.
+
+        `filter`, `retries` and `dead_letter` can also be set for one topic, with `topic`. They override the settings
+        of the group there. An installation whose feature level is below 3 raises `Conflict`.
 
         Args:
             order: "key", "partition" or "none": which messages run one after another.
@@ -91,13 +97,18 @@ class AsyncGroup:
             assignor: "cooperative-sticky", "sticky", "range" or "round-robin": how partitions are shared.
             window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to
                 10,000.
+            topic: The only topic in which the settings change. Default: None, the settings of the group.
+            inherit: Remove the settings of the topic first, so that those of the group apply to it again. Default:
+                False.
         """
+        _check_topic(topic)
         settings = group_settings(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
         )
-        return await self._calls.call(
-            operations.ALTER_GROUP, AlterGroupRequest(group=self.name, **settings.stated_by_name())
+        request = AlterGroupRequest(
+            group=self.name, topic=topic, inherit=check_flag("inherit", inherit), **settings.stated_by_name()
         )
+        return await self._calls.call(operations.ALTER_GROUP, request)
 
     async def delete(self) -> None:
         """Delete the group with its progress and its dead letters. A group that has members raises `GroupBusy`."""

@@ -64,7 +64,8 @@ class AsyncTopicGroups(Generic[T]):
 
         `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group. The first member creates
         the group with them; one that states other settings than the group has raises `GroupSettingsDiffer` when it
-        starts. None (the default) accepts the group's setting.
+        starts. None (the default) accepts the group's setting. `filter`, `retries` and `dead_letter` may differ in each
+        topic of a group: in a topic that the group does not read yet, they become the settings of that topic.
 
         An argument that is not given is that of `connect(defaults=…)`; the defaults below apply if that has none.
 
@@ -90,7 +91,8 @@ class AsyncTopicGroups(Generic[T]):
                 `batch`, the default is 0.
             filter: Which messages the handler gets. A text such as `"value.total > 100"` is the group's filter: other
                 messages are finished on the server. A plain function of the value runs in this process; messages for
-                which it returns False are acked. Default: the group's filter, of a new group none.
+                which it returns False are acked. An empty text states that the topic has no filter. Default: the
+                group's filter, of a new group none.
             retries: How often a message is delivered again after its handler failed: a number from 0 to 1000, with
                 growing delays, or `lakelog.Exponential(…)` or `lakelog.Fixed(…)`. Default: the group's; of a new group
                 3.

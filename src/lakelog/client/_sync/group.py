@@ -11,6 +11,7 @@ from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client.values import Consumed
 from lakelog.client.worker.options import Retries, group_settings
 from lakelog.errors import LakelogError
+from lakelog.model.arguments import check_flag
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
@@ -80,8 +81,13 @@ class Group:
         dead_letter: bool | None = None,
         assignor: Assignor | str | None = None,
         window: int | None = None,
+        topic: str | None = None,
+        inherit: bool = False,
     ) -> GroupInfo:
         """Change settings of the group, for all its members. Return the group. Omitted settings stay unchanged.
+
+        `filter`, `retries` and `dead_letter` can also be set for one topic, with `topic`. They override the settings
+        of the group there. An installation whose feature level is below 3 raises `Conflict`.
 
         Args:
             order: "key", "partition" or "none": which messages run one after another.
@@ -92,11 +98,18 @@ class Group:
             assignor: "cooperative-sticky", "sticky", "range" or "round-robin": how partitions are shared.
             window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to
                 10,000.
+            topic: The only topic in which the settings change. Default: None, the settings of the group.
+            inherit: Remove the settings of the topic first, so that those of the group apply to it again. Default:
+                False.
         """
+        _check_topic(topic)
         settings = group_settings(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
         )
-        return self._calls.call(operations.ALTER_GROUP, AlterGroupRequest(group=self.name, **settings.stated_by_name()))
+        request = AlterGroupRequest(
+            group=self.name, topic=topic, inherit=check_flag("inherit", inherit), **settings.stated_by_name()
+        )
+        return self._calls.call(operations.ALTER_GROUP, request)
 
     def delete(self) -> None:
         """Delete the group with its progress and its dead letters. A group that has members raises `GroupBusy`."""

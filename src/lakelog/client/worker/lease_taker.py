@@ -117,7 +117,7 @@ class LeaseTaker:
                 self._skipped = membership.skipped_at_start.get(self.source.topic, self._skipped)
                 settings = membership.settings or await self._described_settings()
                 self.order = settings.order
-                self.keeps_dead_letters = settings.dead_letter
+                self.keeps_dead_letters = settings.in_topic(self.source.topic).dead_letter
                 self._outage.ended()
                 return membership
             except LakelogError as error:

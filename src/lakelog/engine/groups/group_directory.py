@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.groups.positions import Located, located_at
-from lakelog.engine.groups.settings_check import agree, exact
+from lakelog.engine.groups.settings_check import (
+    agree,
+    agree_in_topics,
+    exact_of_topic,
+    first_settings,
+    with_stated,
+)
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
@@ -28,6 +34,7 @@ from lakelog.model.group import (
     RequestedSettings,
     Start,
 )
+from lakelog.model.levels import FeatureLevel
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope, Topic
 from lakelog.reporting import report_created_group
@@ -79,16 +86,23 @@ class GroupDirectory:
         kind: GroupKind | None = None,
         create: bool,
     ) -> Group:
-        """Return the group. It must agree with the request. A missing group is created if `create` is set."""
+        """Return the group. It must agree with the request. A missing group is created if `create` is set.
+
+        A filter, retries and dead letters that the request states for topics become the settings of the group in those
+        topics that it does not read yet.
+        """
         entry = self._cached.get((scope.environment_id, name))
         is_fresh = entry is None or self._is_old(entry)
         if entry is None or is_fresh:
             entry = await self._find(scope, name, requested, kind, create)
-        stated = (kind, *requested.stated)
+        stated = (kind, *requested.stated_topics, *requested.stated)
         if stated in entry.agreed:
             return entry.group
         try:
             agree(entry.group, requested, kind)
+            if await self._adopt(entry.group, requested):
+                return await self.resolve(scope, name, requested, kind=kind, create=create)
+            agree_in_topics(entry.group, requested)
         except (GroupKindDiffers, GroupSettingsDiffer):
             if is_fresh:
                 raise
@@ -98,6 +112,37 @@ class GroupDirectory:
         if len(entry.agreed) < _AGREED_SETTINGS:
             entry.agreed.add(stated)
         return entry.group
+
+    async def _adopt(self, group: Group, requested: RequestedSettings) -> bool:
+        """Give the group the settings that the request states for topics that it does not read yet.
+
+        Return whether there was such a topic. It has an entry then, also if its settings are those of the group, so
+        that one of two callers that state different settings at the same time is refused.
+        """
+        if not self.has_topic_settings or not exact_of_topic(requested):
+            return False
+        new = [topic for topic in requested.stated_topics if topic not in group.settings.topics]
+        new = [topic for topic in new if not await self._reads(group, topic)]
+        if not new:
+            return False
+
+        def change(now: Group) -> tuple[GroupSettings, frozenset[str]]:
+            settings = now.settings
+            for topic in new:
+                settings = with_stated(settings, topic, requested)
+            return settings, now.paused
+
+        await self.change(group.scope, group.name, change)
+        return True
+
+    async def _reads(self, group: Group, topic: str) -> bool:
+        incarnation = (await self._topics.find(group.scope, topic)).incarnation
+        return await self._catalog.groups.group_topic_find(group.group_id, incarnation) is not None
+
+    @property
+    def has_topic_settings(self) -> bool:
+        """Whether groups may have settings for single topics: servers of an older level would not apply them."""
+        return self._catalog.level >= FeatureLevel.THIRD
 
     def is_current(self, group: Group) -> bool:
         """Return whether no change of the group was announced since the lookup began."""
@@ -198,7 +243,7 @@ class GroupDirectory:
                 raise GroupNotFound(
                     f"Group '{name}' does not exist; it is created when its first member joins or consumes.", group=name
                 )
-            settings = GroupSettings(**exact(requested))
+            settings = first_settings(requested, has_topics=self.has_topic_settings)
             cells = sorted(self._extents.cells)
             home = cells[zlib.crc32(name.encode()) % len(cells)]
             group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)

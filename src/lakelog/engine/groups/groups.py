@@ -10,7 +10,7 @@ import builtins
 import dataclasses
 from collections.abc import Mapping
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from lakelog.coordinator.leasing.operations import CommitPosition, Reply
 from lakelog.engine.groups.group_directory import GroupDirectory, begun_at
@@ -19,12 +19,12 @@ from lakelog.engine.groups.positions import check_held, gathered, located_at
 from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.groups.seek import Seeker, meant
-from lakelog.engine.groups.settings_check import exact_filter, other_kind
+from lakelog.engine.groups.settings_check import altered, check_topic_settings, other_kind
 from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import Conflict, GroupBusy, GroupNotFound
-from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic, RequestedSettings, Start
+from lakelog.model.group import AlterGroupRequest, Group, GroupKind, GroupSettings, GroupTopic, Start
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats
 from lakelog.model.seek import CommitRequest, GroupPosition, Skipped, Sought
@@ -105,13 +105,14 @@ class Groups:
 
     # Changing -------------------------------------------------------------------------------------------------------
 
-    async def alter(self, scope: Scope, name: str, requested: RequestedSettings) -> Group:
-        """Change the settings that the request states. An empty filter removes the filter."""
-        changes = requested.stated_by_name()
-        if requested.filter is not None:
-            changes["filter"] = exact_filter(requested.filter) if requested.filter else None
+    async def alter(self, scope: Scope, request: AlterGroupRequest) -> Group:
+        """Change the settings that the request states, of the group or of one topic. An empty filter removes it."""
+        if request.topic is not None:
+            check_topic_settings(self._catalog.level)
+            if not request.inherit:
+                await self._topics.find(scope, request.topic)
         return await self._directory.change(
-            scope, name, lambda group: (replace(group.settings, **changes), group.paused)
+            scope, request.group, lambda group: (altered(group.settings, request), group.paused)
         )
 
     async def pause(self, scope: Scope, name: str, topic: str | None = None) -> Group:

@@ -105,7 +105,7 @@ class Members:
         group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
         # The member is missing if it left at the same time.
         view = _view(state, state.members.get(member_id) or await group_members.member(member_id))
-        return replace(view, skipped_at_start=skipped_at_start, settings=group.settings)
+        return replace(view, skipped_at_start=skipped_at_start, settings=group.shown_settings())
 
     async def heartbeat(self, scope: Scope, request: HeartbeatRequest) -> Membership:
         """Record that the member is alive and knows that generation, and return the current membership."""

@@ -25,7 +25,6 @@ from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal, PendingCommit
 from lakelog.errors import OutcomeUnknown
-from lakelog.model.filter import parse
 from lakelog.storage.groups import JournalEntry
 
 SNAPSHOT_EVERY = 256
@@ -66,14 +65,12 @@ class Decider:
         self, journal: Journal, state: DeliveryState, operations: Sequence[Operation], now_ms: int
     ) -> StepContext:
         row = self._batch_cache.row(journal.pid)
-        group = journal.group
         wants = [each.max_messages for each in operations if isinstance(each, AcquireMessages) and not each.is_search]
         if wants:
-            wanted = parse(group.settings.filter) if group.settings.filter else None
             frontier = max(state.frontier, row.log_start)
             # More than is wanted, because some will be skipped. If that is not enough, the next attempt continues.
             look = 2 * sum(wants) + _LOOK_FURTHER
-            candidates = self._batch_cache.candidates(row, frontier, group.name, wanted, look)
+            candidates = self._batch_cache.candidates(row, frontier, journal.group.name, journal.filter(), look)
         else:
             candidates = Candidates(start=state.frontier, keys=())
         return StepContext(

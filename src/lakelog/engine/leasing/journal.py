@@ -14,7 +14,8 @@ from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.partition_stop import PartitionStop, concerns_one_partition, stop_after
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown
-from lakelog.model.group import Group, GroupTopic
+from lakelog.model.filter import Filter, parse
+from lakelog.model.group import Group, GroupSettings, GroupTopic
 from lakelog.model.topic import Topic
 from lakelog.reporting import log_event
 from lakelog.storage.groups import JournalEntry, JournalRead
@@ -81,6 +82,7 @@ class Journal:
     awaiting_log: list[PendingOperation] = field(default_factory=list)
     """Operations for which the log is being read. They are pending again afterwards."""
     _config: tuple[int, operations.LeasingConfig] | None = None
+    _settings: tuple[int, GroupSettings] | None = None
     pid: int = field(init=False)
     key: tuple[int, int] = field(init=False)
     """The group id and the partition id, which identify the journal in `waiters`."""
@@ -94,10 +96,10 @@ class Journal:
         return begin(self.group_topic.start(self.partition), last_token=token_before(self.group, self.topic))
 
     def config(self) -> operations.LeasingConfig:
-        """Return the group's settings as decisions need them."""
+        """Return the settings of the group in the topic, as decisions need them."""
         group = self.group
         if self._config is None or self._config[0] != group.version:
-            settings = group.settings
+            settings = self.settings()
             self._config = (
                 group.version,
                 operations.LeasingConfig(
@@ -109,6 +111,18 @@ class Journal:
                 ),
             )
         return self._config[1]
+
+    def settings(self) -> GroupSettings:
+        """Return the settings of the group in the topic."""
+        group = self.group
+        if self._settings is None or self._settings[0] != group.version:
+            self._settings = (group.version, group.settings.in_topic(self.topic.name))
+        return self._settings[1]
+
+    def filter(self) -> Filter | None:
+        """Return the filter of the group in the topic."""
+        text = self.settings().filter
+        return parse(text) if text else None
 
     def notify(self) -> None:
         """Wake the dispatcher of this journal, because the journal was written, read or dropped."""

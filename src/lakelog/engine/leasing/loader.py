@@ -12,7 +12,6 @@ from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal, PendingOperation, replay_rows
 from lakelog.engine.leasing.partition_stop import as_error
 from lakelog.errors import LakelogError, OffsetOutOfRange
-from lakelog.model.filter import Filter, parse
 from lakelog.model.group import GroupKind
 from lakelog.model.topic import Topic
 from lakelog.storage.groups import JournalRead, JournalRequest
@@ -80,7 +79,7 @@ class Loader:
             return False
         if self._may_be_beyond(journal, journal.frontier):
             return True
-        wanted = _filter_of(journal)
+        wanted = journal.filter()
         if wanted is not None and not self._batch_cache.is_evaluated(
             journal.pid, journal.frontier, journal.group.name, wanted
         ):
@@ -163,7 +162,7 @@ class Loader:
         """Evaluate expensive filters for the messages that were read, in slices. Return the errors."""
         failed: Errors = {}
         for journal in journals:
-            wanted = _filter_of(journal)
+            wanted = journal.filter()
             if wanted is None or journal.state is None:
                 continue
             try:
@@ -171,11 +170,6 @@ class Loader:
             except Exception as error:
                 failed[journal] = told(as_error(error), journal.group, journal.topic.name, journal.partition)
         return failed
-
-
-def _filter_of(journal: Journal) -> Filter | None:
-    text = journal.group.settings.filter
-    return parse(text) if text else None
 
 
 def _position(journal: Journal, frontier: int) -> int:

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
-from lakelog.model.group import GroupSettings, RetryPolicy
+import msgspec
+from msgspec.structs import asdict
+
+from lakelog.model.group import GroupSettings, GroupTopicSettings, RetryPolicy
 
 
 class _StoredRetries(RetryPolicy, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A retry policy. Fields that this version does not know are ignored."""
 
 
+class _StoredTopicSettings(GroupTopicSettings, frozen=True, kw_only=True):
+    """The settings of one topic."""
+
+    retries: _StoredRetries | None = None
+
+
 class _StoredSettings(GroupSettings, frozen=True, kw_only=True):
     """The settings. A missing field was written by an older version, and takes the default."""
 
     retries: _StoredRetries = _StoredRetries()
+    topics: Mapping[str, _StoredTopicSettings] = {}
 
 
 def settings_text(settings: GroupSettings) -> str:
-    """Return the settings as they are stored."""
-    return msgspec.json.encode(settings).decode()
+    """Return the settings as they are stored. `topics` is left out if it is empty: the second level has none."""
+    stored = asdict(settings)
+    if not settings.topics:
+        del stored["topics"]
+    return msgspec.json.encode(stored).decode()
 
 
 def settings_of(text: str) -> GroupSettings:
     """Return stored settings."""
-    stored = msgspec.structs.asdict(msgspec.json.decode(text, type=_StoredSettings))
-    retries = RetryPolicy(**msgspec.structs.asdict(stored.pop("retries")))
-    return GroupSettings(retries=retries, **stored)
+    stored = asdict(msgspec.json.decode(text, type=_StoredSettings))
+    topics = {topic: _topic_of(own) for topic, own in stored.pop("topics").items()}
+    return GroupSettings(retries=_retries_of(stored.pop("retries")), topics=topics, **stored)
+
+
+def _topic_of(stored: _StoredTopicSettings) -> GroupTopicSettings:
+    retries = None if stored.retries is None else _retries_of(stored.retries)
+    return GroupTopicSettings(**{**asdict(stored), "retries": retries})
+
+
+def _retries_of(stored: _StoredRetries) -> RetryPolicy:
+    return RetryPolicy(**asdict(stored))

@@ -109,15 +109,15 @@ async def test_a_group_is_remembered_for_a_second_or_until_it_is_said_to_have_ch
     scope = await world.scope()
     other = world.server()
     old = await other._directory.resolve(scope, "billing", create=True)
-    new = await world.groups.alter(scope, "billing", RequestedSettings(window=7))
+    new = await world.groups.alter(scope, AlterGroupRequest(group="billing", window=7))
     assert world.changed == [old.group_id]
     assert await other._directory.resolve(scope, "billing", create=False) == old
     clock.now += 1
     assert await other._directory.resolve(scope, "billing", create=False) == new
-    newest = await world.groups.alter(scope, "billing", RequestedSettings(window=8))
+    newest = await world.groups.alter(scope, AlterGroupRequest(group="billing", window=8))
     other._directory.forget(newest.group_id)
     assert await other._directory.resolve(scope, "billing", create=False) == newest
-    await world.groups.alter(scope, "billing", RequestedSettings(window=9))
+    await world.groups.alter(scope, AlterGroupRequest(group="billing", window=9))
     other._directory.forget(None)
     assert (await other._directory.resolve(scope, "billing", create=False)).settings.window == 9
 
@@ -127,7 +127,7 @@ async def test_settings_that_the_cache_refuses_are_compared_with_the_catalog() -
     scope = await world.scope()
     other = world.server()
     await other._directory.resolve(scope, "billing", create=True)
-    await world.groups.alter(scope, "billing", RequestedSettings(window=7))
+    await world.groups.alter(scope, AlterGroupRequest(group="billing", window=7))
     assert (
         await other._directory.resolve(scope, "billing", RequestedSettings(window=7), create=True)
     ).settings.window == 7
@@ -362,19 +362,19 @@ async def test_alter_changes_what_is_stated() -> None:
     made = await world.group_directory.resolve(
         scope, "billing", RequestedSettings(filter="key = 'a'", window=5), create=True
     )
-    altered = await world.groups.alter(scope, "billing", RequestedSettings(order=Order.NONE))
+    altered = await world.groups.alter(scope, AlterGroupRequest(group="billing", order=Order.NONE))
     assert (altered.settings.order, altered.settings.window, altered.version) == (Order.NONE, 5, made.version + 1)
     assert (
-        await world.groups.alter(scope, "billing", RequestedSettings(filter="key<>'a'"))
+        await world.groups.alter(scope, AlterGroupRequest(group="billing", filter="key<>'a'"))
     ).settings.filter == "key != 'a'"
-    same = await world.groups.alter(scope, "billing", RequestedSettings(filter="key != 'a'"))
+    same = await world.groups.alter(scope, AlterGroupRequest(group="billing", filter="key != 'a'"))
     assert same.version == made.version + 2
-    assert (await world.groups.alter(scope, "billing", RequestedSettings(filter=""))).settings.filter is None
+    assert (await world.groups.alter(scope, AlterGroupRequest(group="billing", filter=""))).settings.filter is None
     for fixed in ({"kind": "cursor"}, {"start_from": "latest"}):
         with pytest.raises(msgspec.ValidationError, match="unknown field"):
             msgspec.convert({"group": "billing", **fixed}, AlterGroupRequest)
     with pytest.raises(InvalidFilter):
-        await world.groups.alter(scope, "billing", RequestedSettings(filter="nonsense"))
+        await world.groups.alter(scope, AlterGroupRequest(group="billing", filter="nonsense"))
 
 
 async def test_changes_at_the_same_time_all_hold() -> None:
@@ -382,8 +382,8 @@ async def test_changes_at_the_same_time_all_hold() -> None:
     scope = await world.scope()
     await world.group_directory.resolve(scope, "billing", create=True)
     await asyncio.gather(
-        world.groups.alter(scope, "billing", RequestedSettings(window=5)),
-        world.server().alter(scope, "billing", RequestedSettings(order=Order.NONE)),
+        world.groups.alter(scope, AlterGroupRequest(group="billing", window=5)),
+        world.server().alter(scope, AlterGroupRequest(group="billing", order=Order.NONE)),
         world.server().pause(scope, "billing"),
     )
     group = await world.group_directory.resolve(scope, "billing", create=False)
