@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 
@@ -46,6 +47,8 @@ class CursorMember:
         self._options = options
         self._member_options = options.member_options()
         self._moved = moved
+        self._changing = asyncio.Lock()
+        """Held while the partitions change: two changes at once would read a partition twice."""
         self._member = AsyncGroupMember(group, self._join, self._heartbeat, self._leave)
         self._member_id = processes.unique_name()
 
@@ -63,13 +66,13 @@ class CursorMember:
 
     async def commit(self, positions: Mapping[Place, int]) -> None:
         """Commit positions of partitions that the member has. Skip those that do not advance."""
-        wanted = {
-            place: offset
-            for place, offset in positions.items()
-            if place in self.progress and offset > self.progress[place].committed
-        }
-        for (topic, epoch), offsets in self._by_epoch(wanted).items():
+        for (topic, epoch), offsets in self._by_epoch(self._advancing(positions)).items():
             await self._commit(topic, epoch, offsets)
+
+    async def commit_leaving(self, positions: Mapping[Place, int]) -> None:
+        """Commit positions of partitions that the member gives up, once. A refusal means that it is too late."""
+        for (topic, epoch), offsets in self._by_epoch(self._advancing(positions)).items():
+            await self._send(topic, epoch, offsets)
 
     async def seek(
         self, places: Collection[Place], *, timestamp: datetime | None = None, offset: int | None = None
@@ -84,23 +87,28 @@ class CursorMember:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the positions of the group again, and continue from there if a seek moved it."""
+        """Read the positions of the group again, and continue from there if the group has moved."""
+        async with self._changing:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         moved: dict[Place, ReadProgress | None] = {}
         for topic in {topic for topic, _ in self.progress}:
             for partition, position in (await self._group.positions(topic)).items():
                 known = self.progress.get((topic, partition))
-                if known is not None and position.epoch != known.epoch:
+                if known is None:
+                    continue
+                # It is ahead if another member had the partition while this one was not in the group.
+                if position.epoch != known.epoch or position.offset > known.given:
                     moved[(topic, partition)] = _progress(position)
+                else:
+                    known.committed = max(known.committed, position.offset)
         await self._apply(moved)
 
     async def _commit(self, topic: str, epoch: int, offsets: dict[int, int]) -> None:
         for attempt in range(2):
-            member = self._member.membership
-            assert member is not None
             try:
-                await self._group.commit(
-                    topic, offsets, member_id=self._member_id, generation=member.generation, epoch=epoch
-                )
+                await self._send(topic, epoch, offsets)
             except PositionRefused:
                 # A seek moved the group, so these messages are read again or skipped as the seek said.
                 await self.refresh()
@@ -113,10 +121,22 @@ class CursorMember:
                 if not offsets:
                     return
             else:
-                for partition, offset in offsets.items():
-                    if (topic, partition) in self.progress:
-                        self.progress[topic, partition].committed = offset
                 return
+
+    async def _send(self, topic: str, epoch: int, offsets: Mapping[int, int]) -> None:
+        member = self._member.membership
+        assert member is not None
+        await self._group.commit(topic, offsets, member_id=self._member_id, generation=member.generation, epoch=epoch)
+        for partition, offset in offsets.items():
+            if (topic, partition) in self.progress:
+                self.progress[topic, partition].committed = offset
+
+    def _advancing(self, positions: Mapping[Place, int]) -> dict[Place, int]:
+        return {
+            place: offset
+            for place, offset in positions.items()
+            if place in self.progress and offset > self.progress[place].committed
+        }
 
     def _by_epoch(self, positions: Mapping[Place, int]) -> dict[tuple[str, int], dict[int, int]]:
         found: dict[tuple[str, int], dict[int, int]] = {}
@@ -135,18 +155,21 @@ class CursorMember:
             kind=GroupKind.CURSOR,
             **asdict(self._member_options.group_settings()),
         )
-        found = await self._group.join(request)
-        await self._take_over(found)
+        async with self._changing:
+            found = await self._group.join(request)
+            await self._take_over(found)
+            await self._refresh()
         return found
 
     async def _heartbeat(self, member: Membership) -> Membership:
-        found = await self._group.heartbeat(member.member_id, member.generation)
-        await self._take_over(found)
-        if found.revoked:
-            # The revoked partitions are given up: another member gets them with this heartbeat.
-            found = await self._group.heartbeat(found.member_id, found.generation)
+        async with self._changing:
+            found = await self._group.heartbeat(member.member_id, member.generation)
             await self._take_over(found)
-        await self.refresh()
+            if found.revoked:
+                # The revoked partitions are given up: another member gets them with this heartbeat.
+                found = await self._group.heartbeat(found.member_id, found.generation)
+                await self._take_over(found)
+            await self._refresh()
         return found
 
     async def _leave(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,8 @@ class PartitionPages:
         self.task: asyncio.Task[None] | None = None
         self._codec = codec
         self._page: FetchedBatches | None = None
+        self._decoded: FetchedBatches | None = None
+        """The page of `_messages`."""
         self._messages: deque[ReceivedMessage[Any]] = deque()
         self.emptied = asyncio.Event()
 
@@ -63,13 +66,19 @@ class PartitionPages:
         found: list[ReceivedMessage[Any]] = []
         while len(found) < count and (self._messages or self._page is not None):
             if not self._messages:
-                self._messages.extend(result_of(self._pop_page(), self.place[0], self._codec).messages)
+                self._decoded = self._pop_page()
+                self._messages.extend(result_of(self._decoded, self.place[0], self._codec).messages)
             while self._messages and len(found) < count:
                 found.append(self._messages.popleft())
         return found
 
     def take_table(self) -> pa.Table | None:
-        """Return the next page as a table; None if there is none."""
+        """Return the rest of the page that was begun, else the next page, as a table; None if there is none."""
+        if self._messages:
+            assert self._decoded is not None
+            rest = replace(self._decoded, start=self._messages[0].offset)
+            self._messages.clear()
+            return table_of(rest)
         return None if self._page is None else table_of(self._pop_page())
 
     def _pop_page(self) -> FetchedBatches:

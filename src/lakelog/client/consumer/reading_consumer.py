@@ -168,7 +168,8 @@ class ReadingConsumer:
                 for place, offsets in taken.items():
                     if place in self._progress:
                         self._progress[place].finish(offsets)
-        if ended and self._mode == "immediate":
+        if self._mode == "immediate":
+            # Also without `ended`: the commit of an earlier call may have failed.
             await self._commit_done()
 
     async def ack(self, held: Sequence[Any], failed: Mapping[Any, str]) -> None:
@@ -229,7 +230,7 @@ class ReadingConsumer:
             self._readers.stop(place)
         if leaving and self._member is not None and self._mode != "manual":
             with contextlib.suppress(LakelogError):
-                await self._member.commit({place: self._progress[place].done for place in leaving})
+                await self._member.commit_leaving({place: self._progress[place].done for place in leaving})
         for place, progress in moved.items():
             if progress is not None:
                 self._readers.start(place, AtOffset(progress.given))
