@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client.consumer.running import AsyncCallLoop
-from lakelog.client.message_answers import BatchAnswers
+from lakelog.client.message_answers import BatchAnswers, HeldList, HeldSequence
 from lakelog.client.values import Run, runs_of
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -32,7 +32,7 @@ class AsyncBatch(Sequence["AsyncDelivery[T]"], Generic[T]):
     def __init__(
         self,
         answers: BatchAnswers,
-        held: Sequence[HeldMessage],
+        held: HeldSequence[HeldMessage],
         loop: AsyncCallLoop,
         failed: dict[HeldMessage, str] | None = None,
     ) -> None:
@@ -44,12 +44,12 @@ class AsyncBatch(Sequence["AsyncDelivery[T]"], Generic[T]):
     @property
     def values(self) -> list[T]:
         """The values of the messages, in order."""
-        return [each.message.value for each in self._held]
+        return [message.value for message in self._held.messages]
 
     @property
     def runs(self) -> list[Run]:
         """The offsets of the messages as runs without gaps, sorted by partition, for a batch of one topic."""
-        return runs_of((each.message.partition, each.message.offset) for each in self._held)
+        return runs_of((message.partition, message.offset) for message in self._held.messages)
 
     def fail(self, message: AsyncDelivery[T], reason: str = "") -> None:
         """Name a message that failed for good. It becomes a dead letter when the others of the batch are acked.
@@ -96,7 +96,7 @@ class AsyncBatch(Sequence["AsyncDelivery[T]"], Generic[T]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return AsyncBatch(self._answers, self._held[index], self._loop, self._failed)
+            return AsyncBatch(self._answers, HeldList(self._held[index]), self._loop, self._failed)
         return AsyncDelivery(self._held[index])
 
     def __iter__(self) -> Iterator[AsyncDelivery[T]]:

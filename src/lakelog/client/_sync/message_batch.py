@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lakelog.client._sync.delivery import Delivery
 from lakelog.client.consumer.running import CallLoop
-from lakelog.client.message_answers import BatchAnswers
+from lakelog.client.message_answers import BatchAnswers, HeldList, HeldSequence
 from lakelog.client.values import Run, runs_of
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_positive_seconds, check_seconds
@@ -33,7 +33,7 @@ class Batch(Sequence["Delivery[T]"], Generic[T]):
     def __init__(
         self,
         answers: BatchAnswers,
-        held: Sequence[HeldMessage],
+        held: HeldSequence[HeldMessage],
         loop: CallLoop,
         failed: dict[HeldMessage, str] | None = None,
     ) -> None:
@@ -45,12 +45,12 @@ class Batch(Sequence["Delivery[T]"], Generic[T]):
     @property
     def values(self) -> list[T]:
         """The values of the messages, in order."""
-        return [each.message.value for each in self._held]
+        return [message.value for message in self._held.messages]
 
     @property
     def runs(self) -> list[Run]:
         """The offsets of the messages as runs without gaps, sorted by partition, for a batch of one topic."""
-        return runs_of((each.message.partition, each.message.offset) for each in self._held)
+        return runs_of((message.partition, message.offset) for message in self._held.messages)
 
     def fail(self, message: Delivery[T], reason: str = "") -> None:
         """Name a message that failed for good. It becomes a dead letter when the others of the batch are acked.
@@ -97,7 +97,7 @@ class Batch(Sequence["Delivery[T]"], Generic[T]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Batch(self._answers, self._held[index], self._loop, self._failed)
+            return Batch(self._answers, HeldList(self._held[index]), self._loop, self._failed)
         return Delivery(self._held[index])
 
     def __iter__(self) -> Iterator[Delivery[T]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from lakelog.client.message_answers import BatchAnswers
+from lakelog.client.message_answers import BatchAnswers, HeldSequence
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.lease import Answered, Verb
 
@@ -68,7 +68,7 @@ class ConsumerCore(BatchAnswers, Protocol):
         """Give up everything, within about that many seconds."""
         ...
 
-    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> Sequence[HeldMessage]:
+    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> HeldSequence[HeldMessage]:
         """Return at most `count` messages, at least `least` unless `seconds` pass.
 
         `caller` is the task or thread that asks: it is done with the messages that it got before.

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakelog.client.consumer.pulled_message import HeldMessages, PulledMessage
+from lakelog.client.consumer.held_messages import HeldMessages
+from lakelog.client.consumer.pulled_message import LeasePortion, Part, PulledMessage
 from lakelog.client.worker.leased_message import WorkerLease, key_of
 
-Decode = Callable[["BufferedLease"], Sequence[PulledMessage]]
+Decode = Callable[["BufferedLease"], LeasePortion]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +32,11 @@ class LeaseBuffer:
         self.held = HeldMessages()
         self._decode = decode
         self._leases: deque[BufferedLease] = deque()
+        self._decoded: deque[LeasePortion] = deque()
+        self._next = 0
+        """The index of the next message of the first decoded lease."""
         self._ready: deque[PulledMessage] = deque()
+        """Messages that come before the decoded ones."""
         self._since = 0.0
         """When the oldest decoded message was buffered."""
         self._undecoded = 0
@@ -39,28 +44,29 @@ class LeaseBuffer:
     @property
     def ready(self) -> int:
         """The number of messages that can be taken, as far as their keys are known."""
-        return self._undecoded + len(self._ready)
+        return self._undecoded + sum([each.count for each in self._decoded]) - self._next + len(self._ready)
 
     def add(self, lease: BufferedLease) -> None:
         """Buffer a lease."""
         self._leases.append(lease)
         self._undecoded += len(lease.offsets)
 
-    def take(self, count: int) -> list[PulledMessage]:
+    def take(self, count: int) -> list[Part]:
         """Return at most that many messages, in order, of keys of which the program holds none."""
-        taken: list[PulledMessage] = []
-        ready, is_free = self._ready, self.held.is_free
-        while len(taken) < count:
-            if not ready and not self._decode_next():
-                break
-            if not self.held and len(ready) <= count - len(taken):
-                # The usual case, in bulk: the program holds nothing, and takes all.
-                taken += ready
-                ready.clear()
+        taken: list[Part] = []
+        left = count
+        is_free, allows_all = self.held.is_free, self.held.allows_all
+        while left and (self._ready or self._decoded or self._decode_next()):
+            if allows_all and not self._ready and count > 1:
+                # The usual case, in bulk: the program holds nothing.
+                portion = self._pop_portion(left)
+                taken.append(portion)
+                left -= portion.count
                 continue
-            leased = ready.popleft()
+            leased = self._ready.popleft() if self._ready else self._pop_single()
             if is_free(leased):
                 taken.append(leased)
+                left -= 1
         self.held.add(taken)
         return taken
 
@@ -99,6 +105,7 @@ class LeaseBuffer:
 
     def remove_lease(self, lease: WorkerLease) -> None:
         """Remove all messages of a lease that has ended."""
+        self.held.finish_portions(lease)
         self._remove(lambda each: each.lease is lease)
         kept = [each for each in self._leases if each.lease is not lease]
         self._leases = deque(kept)
@@ -106,7 +113,7 @@ class LeaseBuffer:
 
     def oldest(self) -> float | None:
         """Return since when the oldest message waits; None if no message waits."""
-        if self._ready or self.held.parked:
+        if self._ready or self._decoded or self.held.parked:
             return self._since
         return self._leases[0].since if self._leases else None
 
@@ -114,6 +121,7 @@ class LeaseBuffer:
         """Remove the messages that were buffered before that time. Return their offsets, by lease."""
         found: dict[WorkerLease, list[int]] = {}
         if self._since <= before:
+            self._separate_decoded()
             for leased in [*self._ready, *self.held.unpark()]:
                 found.setdefault(leased.lease, []).append(leased.message.offset)
             self._ready.clear()
@@ -127,8 +135,31 @@ class LeaseBuffer:
             return False
         lease = self._pop_lease()
         self._since = lease.since
-        self._ready.extend(self._decode(lease))
+        self._decoded.append(self._decode(lease))
         return True
+
+    def _pop_portion(self, most: int) -> LeasePortion:
+        """Return the next messages of the first decoded lease."""
+        first = self._decoded[0]
+        end = min(self._next + most, first.count)
+        portion = first if end - self._next == first.count else first.part(self._next, end)
+        self._move_to(end)
+        return portion
+
+    def _pop_single(self) -> PulledMessage:
+        single = self._decoded[0].single(self._next)
+        self._move_to(self._next + 1)
+        return single
+
+    def _move_to(self, index: int) -> None:
+        self._next = index
+        if index == self._decoded[0].count:
+            self._decoded.popleft()
+            self._next = 0
+
+    def _separate_decoded(self) -> None:
+        while self._decoded:
+            self._ready.append(self._pop_single())
 
     def _pop_lease(self) -> BufferedLease:
         lease = self._leases.popleft()
@@ -136,11 +167,12 @@ class LeaseBuffer:
         return lease
 
     def _remove(self, is_meant: Callable[[PulledMessage], bool]) -> list[PulledMessage]:
+        self._separate_decoded()
         removed = [each for each in self._ready if is_meant(each)]
         self._ready = deque(each for each in self._ready if not is_meant(each))
         parked = self.held.unpark()
         removed += [each for each in parked if is_meant(each)]
-        for each in self.held.all():
+        for each in self.held.messages():
             if is_meant(each):
                 each.is_done = True
                 self.held.discard(each)

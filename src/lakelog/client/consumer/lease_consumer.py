@@ -18,7 +18,7 @@ from lakelog.client.consumer.core import Place
 from lakelog.client.consumer.lease_buffer import BufferedLease
 from lakelog.client.consumer.lease_feed import Demand, LeaseFeed
 from lakelog.client.consumer.options import ConsumerOptions
-from lakelog.client.consumer.pulled_message import PulledMessage
+from lakelog.client.consumer.pulled_message import LeasePortion, Part, PulledBatch, PulledMessage
 from lakelog.client.consumer.waiting import Waiters
 from lakelog.client.reading.decoding import leased_batches
 from lakelog.client.reading.messages import ReceivedMessage
@@ -33,8 +33,8 @@ from lakelog.model.seek import SeekRequest
 from lakelog.wire.operations import groups as operations
 
 log = processes.log
-T = TypeVar("T")
-Held = PulledMessage | BufferedLease
+T = TypeVar("T", bound=Part | BufferedLease)
+Held = Part | BufferedLease
 
 
 class LeaseConsumer:
@@ -50,7 +50,7 @@ class LeaseConsumer:
         self._waiters = Waiters()
         self._calls = AsyncCalls(self._transport, policy)
         self._group = group
-        self._taken: dict[object, tuple[float, list[Held]]] = {}
+        self._taken: dict[object, tuple[float, Sequence[Held]]] = {}
         """The messages that each caller took last, and when."""
         self._feed_of: dict[str, LeaseFeed] = {}
         for topic in options.topics:
@@ -84,10 +84,10 @@ class LeaseConsumer:
 
     # Taking -----------------------------------------------------------------------------------------------------------
 
-    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> list[PulledMessage]:
+    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> PulledBatch:
         """Return messages: `count`, or at least `least` if the server has no more now, or those of `seconds`."""
         self._demand.is_single = count == 1
-        return await self._pull(LeaseFeed.take, count, least, seconds, caller)
+        return PulledBatch(await self._pull(LeaseFeed.take, count, least, seconds, caller))
 
     async def pull_columns(self, count: int, seconds: float | None, caller: object) -> LeasedColumns | None:
         """Return whole leases of one topic with about `count` messages; None if there was none within `seconds`."""
@@ -113,7 +113,7 @@ class LeaseConsumer:
                 if is_late or self._has_enough(count, least):
                     found = self._take(take, count)
                     if found or is_late:
-                        self._taken[caller] = (time.monotonic(), list(found))  # type: ignore[arg-type]
+                        self._taken[caller] = (time.monotonic(), found)
                         return found
                 await self._waiters.wait(deadline)
 
@@ -123,15 +123,17 @@ class LeaseConsumer:
 
     def _take(self, take: Callable[[LeaseFeed, int], list[T]], count: int) -> list[T]:
         found: list[T] = []
+        left = count
         for feed in list(self._order):
-            if len(found) >= count:
+            if left <= 0:
                 break
-            some = take(feed, count - len(found))
+            some = take(feed, left)
             if some:
                 # The next caller begins with another topic.
                 self._order.remove(feed)
                 self._order.append(feed)
                 found += some
+                left -= _count(some)
                 if isinstance(some[0], BufferedLease):
                     # Columns are of one topic.
                     break
@@ -153,7 +155,7 @@ class LeaseConsumer:
         ended = [each for each in self._taken if each == caller or (isinstance(each, asyncio.Task) and each.done())]
         for each in ended:
             since, held = self._taken.pop(each)
-            seconds = (time.monotonic() - since) / max(1, len(held))
+            seconds = (time.monotonic() - since) / max(1, _count(held))
             for feed in self._order:
                 feed.worked(seconds)
             if self._acks_on_next:
@@ -164,7 +166,9 @@ class LeaseConsumer:
 
     async def commit(self, message: ReceivedMessage[Any] | None) -> None:
         """Ack a message; without one, all messages that the program holds."""
-        held = [each for feed in self._order for each in feed.held() if message is None or each.message is message]
+        held: list[Held] = []
+        for feed in self._order:
+            held += feed.held() if message is None else feed.held_message(message)
         await self.ack(held, {})
 
     async def seek(self, to: datetime, places: Collection[Place]) -> None:
@@ -190,8 +194,9 @@ class LeaseConsumer:
         if failed:
             await self._ack_with_failed([each for each in held if isinstance(each, PulledMessage)], failed)
             return
-        lost = sum(isinstance(each, PulledMessage) and each.verb is None and each.lease.lost for each in held)
-        await _all_accepted(self._ack_open(held))
+        parts = held.parts if isinstance(held, PulledBatch) else held
+        lost = sum(map(_lost, parts))
+        await _all_accepted(self._ack_open(parts))
         if lost:
             raise LeaseLost(f"{lost} of the {len(held)} messages were not acked: their leases had ended.")
 
@@ -211,7 +216,11 @@ class LeaseConsumer:
 
     async def extend(self, held: Sequence[PulledMessage], seconds: float | None) -> None:
         """Give the program more time for the messages that have no answer yet."""
-        await extend_all([each for each in held if each.verb is None and not each.is_done], seconds)
+        open_ = [each for each in held if each.verb is None and not each.is_done]
+        for each in open_:
+            if each.portion is not None:
+                self._feed_of[each.message.topic].separate(each.portion)
+        await extend_all(open_, seconds)
 
     async def _ack_with_failed(self, held: Sequence[PulledMessage], failed: Mapping[Any, str]) -> None:
         """Fail some messages and ack the others, the messages of a key in order."""
@@ -242,8 +251,13 @@ class LeaseConsumer:
             if isinstance(each, BufferedLease):
                 if _is_open(each):
                     results.append(self._feed_of[each.topic].answer_lease(each, Verb.ACK))
-            elif each.verb is None and not each.is_done:
-                by_lease.setdefault(each.lease, []).append(each)
+            elif isinstance(each, LeasePortion) and each.is_whole:
+                if each.is_open:
+                    results.append(self._feed_of[each.message.topic].ack_portion(each))
+            else:
+                for leased in each.all() if isinstance(each, LeasePortion) else [each]:
+                    if leased.verb is None and not leased.is_done:
+                        by_lease.setdefault(leased.lease, []).append(leased)
         for lease, messages in by_lease.items():
             results.append(self._feed_of[messages[0].message.topic].ack(lease, messages))
         return results
@@ -269,6 +283,20 @@ class LeasedColumns:
 
 def _is_open(held: BufferedLease) -> bool:
     return bool(held.lease.open) and not held.lease.answering and not held.lease.lost
+
+
+def _count(held: Sequence[Held]) -> int:
+    """Return the number of messages."""
+    return sum([len(each.offsets) if isinstance(each, BufferedLease) else each.count for each in held])
+
+
+def _lost(held: Held) -> int:
+    """Return how many messages without an answer belong to a lease that has ended."""
+    if isinstance(held, BufferedLease) or not held.lease.lost:
+        return 0
+    if isinstance(held, PulledMessage):
+        return int(held.verb is None)
+    return sum(each.verb is None for each in held.all())
 
 
 def _log_refusal(result: asyncio.Future[Answered]) -> None:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from lakelog.client._async.transport import AsyncTransport
 from lakelog.client.consumer.lease_buffer import BufferedLease, LeaseBuffer
-from lakelog.client.consumer.pulled_message import PulledMessage
+from lakelog.client.consumer.pulled_message import LeasePortion, Part, PulledMessage
 from lakelog.client.reading.decoding import leased_messages
+from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.values import Consumed
 from lakelog.client.worker.deadlines import Deadlines, DeadlineTimer
@@ -145,7 +147,7 @@ class LeaseFeed:
         """True if the server had as many messages as were requested, so that more may be on their way."""
         return self._poller.has_more
 
-    def take(self, count: int) -> list[PulledMessage]:
+    def take(self, count: int) -> list[Part]:
         """Return at most that many messages."""
         taken = self._buffer.take(count)
         if taken:
@@ -167,16 +169,25 @@ class LeaseFeed:
 
     def ack(self, lease: WorkerLease, messages: Sequence[PulledMessage]) -> asyncio.Future[Answered]:
         """Ack several messages of one lease with one answer."""
+        self._separate(messages)
         result = self._submit(lease, self._answer(Verb.ACK, lease, [leased.message.offset for leased in messages]))
         for leased in messages:
             leased.acked_by(result)
         result.add_done_callback(partial(self._answered, lease, messages, Verb.ACK))
         return result
 
+    def ack_portion(self, portion: LeasePortion) -> asyncio.Future[Answered]:
+        """Ack all messages of a portion with one answer."""
+        result = self._submit(portion.lease, self._answer(Verb.ACK, portion.lease, portion.offsets))
+        portion.acked_by(result)
+        result.add_done_callback(partial(self._portion_answered, portion))
+        return result
+
     def nack(
         self, lease: WorkerLease, messages: Sequence[PulledMessage], reason: str, delay_ms: int | None
     ) -> asyncio.Future[Answered]:
         """Nack several messages of one lease with one answer: the server refuses a later one of a key before it."""
+        self._separate(messages)
         answer = self._answer(Verb.NACK, lease, [leased.message.offset for leased in messages])
         result = self._submit(lease, replace(answer, reason=reason, delay_ms=delay_ms))
         for leased in messages:
@@ -193,9 +204,17 @@ class LeaseFeed:
         result.add_done_callback(partial(self._lease_answered, held))
         return result
 
-    def held(self) -> list[PulledMessage]:
-        """Return the messages that the program holds."""
-        return self._buffer.held.all()
+    def held(self) -> list[Part]:
+        """Return what the program holds."""
+        return self._buffer.held.parts()
+
+    def held_message(self, message: ReceivedMessage[Any]) -> list[PulledMessage]:
+        """Return the object for the answer to a message that the program holds; none if it does not hold it."""
+        return [each for each in self._buffer.held.messages() if each.message is message]
+
+    def separate(self, portion: LeasePortion) -> None:
+        """Let each message of a portion have an answer of its own."""
+        self._buffer.held.separate(portion)
 
     def drop_all(self, partition: int | None) -> None:
         """Drop the messages of a partition, or of all, because the group was moved: their leases have ended."""
@@ -232,10 +251,9 @@ class LeaseFeed:
         asyncio.get_running_loop().call_soon(self._arrived)
         return count
 
-    def _decode(self, found: BufferedLease) -> Sequence[PulledMessage]:
+    def _decode(self, found: BufferedLease) -> LeasePortion:
         place = (self.source.topic, self.source.codec, found.incarnation)
-        messages = leased_messages(*place, found.lease.head, found.payloads)
-        return [PulledMessage(message, found.lease, self._answer_one) for message in messages]
+        return LeasePortion(found.lease, leased_messages(*place, found.lease.head, found.payloads), self._answer_one)
 
     def _watch_stalled(self) -> None:
         since = self._buffer.oldest()
@@ -254,11 +272,15 @@ class LeaseFeed:
     def _give_up_late(self) -> None:
         """Nack messages that the program has held for too long without an answer."""
         now, soonest = time.monotonic(), float("inf")
-        for leased in self._buffer.held.all():
-            deadline = leased.lease.deadlines.get(leased.message.offset, float("inf"))
+        late: list[PulledMessage] = []
+        for part in self._buffer.held.parts():
+            deadline = part.lease.deadlines.get(part.message.offset, float("inf"))
             if deadline > now:
                 soonest = min(soonest, deadline)
-            elif leased.verb is None:
+            else:
+                late += [part] if isinstance(part, PulledMessage) else part.all()
+        for leased in late:
+            if leased.verb is None:
                 reason = f"timeout: the program did not answer within {self.source.options.timeout_seconds:g} s"
                 leased.give_up(leased.answer(Verb.NACK, reason))
         if soonest < float("inf"):
@@ -266,7 +288,12 @@ class LeaseFeed:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
+    def _separate(self, messages: Iterable[PulledMessage]) -> None:
+        for portion in {leased.portion for leased in messages}:
+            self._buffer.held.separate(portion)
+
     def _answer_one(self, leased: PulledMessage, answer: LeaseAnswer) -> asyncio.Future[Answered]:
+        self._separate([leased])
         result = self._submit(leased.lease, answer)
         result.add_done_callback(partial(self._answered, leased.lease, [leased], answer.verb))
         return result
@@ -300,6 +327,21 @@ class LeaseFeed:
             offsets += [each.message.offset for leased in back for each in self._buffer.remove_later(leased)]
         self._buffer.answered_all(messages)
         self._finish(lease, offsets)
+
+    def _portion_answered(self, portion: LeasePortion, result: asyncio.Future[Answered]) -> None:
+        error = result.exception()
+        if not portion.is_whole:
+            self._answered(portion.lease, portion.all(), Verb.ACK, result)
+        elif isinstance(error, OutOfOrder):
+            portion.lease.answering.difference_update(portion.offsets)
+            portion.forget_answer()
+        else:
+            if isinstance(error, LeaseLost) and "offset" not in error.subject:
+                self._lose(portion.lease)
+            portion.finish()
+            portion.lease.deadlines.pop(portion.message.offset, None)
+            self._buffer.held.discard_portion(portion)
+            self._finish(portion.lease, portion.offsets)
 
     def _lease_answered(self, held: BufferedLease, result: asyncio.Future[Answered]) -> None:
         result.exception()

@@ -1,4 +1,4 @@
-"""A leased message in the hands of a program that pulls, and the table of the messages that it holds.
+"""A leased message in the hands of a program that pulls, and messages of a lease that it gets together.
 
 They belong to the consumer's event loop. Programs see a message as a `Delivery` or an `AsyncDelivery`.
 """
@@ -6,13 +6,14 @@ They belong to the consumer's event loop. Programs see a message as a `Delivery`
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any, overload
 
+from lakelog.client.message_answers import HeldSequence
 from lakelog.client.reading.messages import ReceivedMessage
-from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease, key_of
-from lakelog.model.group import Order
+from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 
 Submit = Callable[["PulledMessage", LeaseAnswer], "asyncio.Future[Answered]"]
@@ -21,11 +22,17 @@ Submit = Callable[["PulledMessage", LeaseAnswer], "asyncio.Future[Answered]"]
 class PulledMessage(LeasedMessage):
     """A message of a lease that a program pulls. Its answer goes through the feed, which counts what is held."""
 
-    __slots__ = ("_submit_to",)
+    __slots__ = ("_submit_to", "portion")
 
-    def __init__(self, message: ReceivedMessage[Any], lease: WorkerLease, submit: Submit) -> None:
+    count = 1
+
+    def __init__(
+        self, message: ReceivedMessage[Any], lease: WorkerLease, submit: Submit, portion: LeasePortion | None = None
+    ) -> None:
         super().__init__(message, lease)
         self._submit_to = submit
+        self.portion = portion
+        """The portion with which the program got the message; None if it got the message alone."""
 
     def forget_answer(self) -> None:
         """Allow another answer: the server refused the last one and changed nothing."""
@@ -43,78 +50,147 @@ class PulledMessage(LeasedMessage):
         return self._submit_to(self, answer)
 
 
-class HeldMessages:
-    """The messages that the program holds, so that it never holds two messages of a key that it took separately.
+class LeasePortion:
+    """Messages of one lease that a program gets together. It makes an object for a single answer when one is needed.
 
-    Keys are hashed only when a second message is asked for while one is held: a program that takes and answers one
-    batch after the other never needs the hashes.
+    A program that acks whole batches never needs these objects: they would cost more than the messages themselves.
+    Threads of the program may call `at`; all other methods belong to the event loop.
     """
 
-    def __init__(self) -> None:
-        self.order = Order.KEY
-        self._new: dict[PulledMessage, None] = {}
-        self._hashed: dict[PulledMessage, object] = {}
-        self._counts: Counter[object] = Counter()
-        self._parked: dict[object, deque[PulledMessage]] = {}
+    __slots__ = ("_made", "_result", "_submit", "is_done", "is_whole", "lease", "messages", "started")
 
-    def __len__(self) -> int:
-        """Return how many messages the program holds."""
-        return len(self._new) + len(self._hashed)
+    def __init__(self, lease: WorkerLease, messages: Sequence[ReceivedMessage[Any]], submit: Submit) -> None:
+        self.lease = lease
+        self.messages = messages
+        self.started = 0.0
+        """The time at which the program got the messages."""
+        self.is_whole = True
+        """True while no message has an answer of its own."""
+        self.is_done = False
+        self._result: asyncio.Future[Answered] | None = None
+        self._submit = submit
+        self._made: dict[int, PulledMessage] = {}
 
     @property
-    def parked(self) -> int:
-        """The number of messages that wait for an earlier message of their key."""
-        return sum(map(len, self._parked.values()))
+    def count(self) -> int:
+        """The number of messages."""
+        return len(self.messages)
 
-    def add(self, messages: Iterable[PulledMessage]) -> None:
-        """Record messages that the program gets."""
-        self._new.update(dict.fromkeys(messages))
+    @property
+    def message(self) -> ReceivedMessage[Any]:
+        """The first message. Its deadline is that of the portion while the portion is whole."""
+        return self.messages[0]
 
-    def is_free(self, leased: PulledMessage) -> bool:
-        """Return whether the program holds no message of the same key. Park the message otherwise."""
-        if self.order is Order.NONE or not (self._new or self._hashed):
-            return True
-        self._hash_new()
-        key = key_of(leased, self.order)
-        if key is None or not self._counts[key]:
-            return True
-        self._parked.setdefault(key, deque()).append(leased)
-        return False
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of the messages."""
+        return [message.offset for message in self.messages]
 
-    def discard(self, leased: PulledMessage) -> deque[PulledMessage]:
-        """Record that the program no longer holds a message. Return the messages that waited for it."""
-        if leased in self._new:
-            del self._new[leased]
-            return deque()
-        if leased not in self._hashed:
-            return deque()
-        key = self._hashed.pop(leased)
-        self._counts[key] -= 1
-        if self._counts[key]:
-            return deque()
-        del self._counts[key]
-        return self._parked.pop(key, deque())
+    @property
+    def is_open(self) -> bool:
+        """True if the portion is whole and has no answer."""
+        return self.is_whole and self._result is None and not self.is_done
 
-    def discard_all(self, messages: Sequence[PulledMessage]) -> bool:
-        """Discard messages whose keys were never needed. Return False if keys are in use, and discard nothing."""
-        if self._hashed or self._parked:
-            return False
-        for leased in messages:
-            self._new.pop(leased, None)
-        return True
+    def part(self, first: int, end: int) -> LeasePortion:
+        """Return a portion with some of the messages."""
+        return LeasePortion(self.lease, self.messages[first:end], self._submit)
 
-    def unpark(self) -> list[PulledMessage]:
-        """Return the messages that wait for an earlier one, and forget them."""
-        parked, self._parked = self._parked, {}
-        return [leased for waiting in parked.values() for leased in waiting]
+    def single(self, index: int) -> PulledMessage:
+        """Return a message that the program gets alone."""
+        return PulledMessage(self.messages[index], self.lease, self._submit)
+
+    def at(self, index: int) -> PulledMessage:
+        """Return the object for the answer to one message."""
+        found = self._made.get(index)
+        if found is None:
+            made = PulledMessage(self.messages[index], self.lease, self._submit, self)
+            found = self._made.setdefault(index, made)
+            # After it is stored: the event loop may record the answer to the portion at the same time.
+            if self._result is not None and found.verb is None:
+                found.acked_by(self._result)
+            if self.is_done:
+                found.is_done = True
+        return found
 
     def all(self) -> list[PulledMessage]:
-        """Return the messages that the program holds."""
-        return [*self._new, *self._hashed]
+        """Return the objects for the answers to all messages."""
+        return [self.at(index) for index in range(len(self.messages))]
 
-    def _hash_new(self) -> None:
-        new, self._new = self._new, {}
-        for leased in new:
-            key = key_of(leased, self.order)
-            self._hashed[leased] = key
-            self._counts[key] += 1
+    def separate(self) -> list[PulledMessage]:
+        """Let each message have an answer and a deadline of its own, and return the objects for them."""
+        self.is_whole = False
+        deadlines = self.lease.deadlines
+        if self.message.offset in deadlines:
+            deadlines.update(dict.fromkeys(self.offsets, deadlines[self.message.offset]))
+        return self.all()
+
+    def acked_by(self, result: asyncio.Future[Answered]) -> None:
+        """Record an ack of all messages."""
+        self._result = result
+        for made in list(self._made.values()):
+            made.acked_by(result)
+
+    def forget_answer(self) -> None:
+        """Allow another answer: the server refused the last one and changed nothing."""
+        self._result = None
+        for made in list(self._made.values()):
+            made.forget_answer()
+
+    def finish(self) -> None:
+        """Record that the program no longer holds the messages."""
+        self.is_done = True
+        for made in list(self._made.values()):
+            made.is_done = True
+
+
+Part = PulledMessage | LeasePortion
+"""One or several messages of a lease that a program gets."""
+
+
+class PulledBatch(HeldSequence[PulledMessage]):
+    """The messages that a program gets with one call. Threads of the program use it."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self._messages = _messages(parts)
+        self._ends: list[int] = []
+        """The index after the last message of each part."""
+
+    @property
+    def messages(self) -> Sequence[ReceivedMessage[Any]]:
+        return self._messages
+
+    @overload
+    def __getitem__(self, index: int) -> PulledMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[PulledMessage]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._at(each) for each in range(*index.indices(len(self)))]
+        return self._at(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[PulledMessage]:
+        for part in self.parts:
+            if isinstance(part, PulledMessage):
+                yield part
+            else:
+                yield from map(part.at, range(part.count))
+
+    def __contains__(self, held: object) -> bool:
+        return isinstance(held, PulledMessage) and (held in self.parts or held.portion in self.parts)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def _at(self, index: int) -> PulledMessage:
+        if not self._ends:
+            self._ends = list(accumulate(part.count for part in self.parts))
+        number = bisect_right(self._ends, index)
+        part = self.parts[number]
+        return part if isinstance(part, PulledMessage) else part.at(index - self._ends[number] + part.count)
+
+
+def _messages(parts: Sequence[Part]) -> Sequence[ReceivedMessage[Any]]:
+    found = [[part.message] if isinstance(part, PulledMessage) else part.messages for part in parts]
+    return found[0] if len(found) == 1 else list(chain.from_iterable(found))

@@ -24,6 +24,7 @@ from lakelog.client.consumer.options import ConsumerOptions
 from lakelog.client.consumer.partition_readers import PartitionReaders, by_place
 from lakelog.client.consumer.read_progress import ReadProgress
 from lakelog.client.consumer.waiting import Waiters
+from lakelog.client.message_answers import HeldList
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.positions import position_of
 from lakelog.client.retrying import CallRetryPolicy
@@ -118,15 +119,15 @@ class ReadingConsumer:
 
     # Taking -----------------------------------------------------------------------------------------------------------
 
-    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> list[ReadMessage]:
+    async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> HeldList[ReadMessage]:
         """Return messages: `count`, or at least `least`, or those that arrive within `seconds`."""
         await self._ended(caller)
         if not await self._until_ready(least, seconds):
-            return []
+            return HeldList()
         found = self._readers.take(count)
         self._give(caller, by_place(found))
         loop = asyncio.get_running_loop()
-        return [ReadMessage(message, loop, self._hint) for message in found]
+        return HeldList([ReadMessage(message, loop, self._hint) for message in found])
 
     async def pull_columns(self, count: int, seconds: float | None, caller: object) -> ReadColumns | None:
         """Return a page of one partition; None if there was none within `seconds`."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
+from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.worker.lease_keeper import LeaseKeeper
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
 from lakelog.client.worker.metrics import HandlerDurations
@@ -42,6 +43,18 @@ class DeadlineTimer:
         self._on_due()
 
 
+class Started(Protocol):
+    """One or several messages of a lease that a handler or a program gets. The first one has the deadline of all."""
+
+    started: float
+
+    @property
+    def lease(self) -> WorkerLease: ...
+
+    @property
+    def message(self) -> ReceivedMessage[Any]: ...
+
+
 Late = Callable[[LeasedMessage, "asyncio.Future[Any]"], None]
 
 
@@ -57,7 +70,7 @@ class Deadlines:
         self._late = late
         self._timer = DeadlineTimer(self._find_late)
 
-    def begin(self, messages: Iterable[LeasedMessage]) -> None:
+    def begin(self, messages: Iterable[Started]) -> None:
         """Give these messages a deadline, and tell the keeper before any of their handlers starts."""
         now = time.monotonic()
         deadline = now + self._timeout

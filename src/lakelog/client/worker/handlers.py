@@ -19,7 +19,7 @@ from lakelog.client._sync.delivery import Delivery
 from lakelog.client._sync.message_batch import Batch
 from lakelog.client.consumer.running import AsyncHandlerLoop, HandlerLoop
 from lakelog.client.functions import check_hook, is_coroutine_function, is_of_kind, name_of
-from lakelog.client.message_answers import BatchAnswers
+from lakelog.client.message_answers import BatchAnswers, HeldList
 from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.errors import InvalidRequest
@@ -69,9 +69,9 @@ class BatchHandler(Handler):
         loop = asyncio.get_running_loop()
         batch: AsyncBatch[Any] | Batch[Any]
         if self.async_delivery:
-            batch = AsyncBatch(work, work.given, AsyncHandlerLoop(loop), work.failed)
+            batch = AsyncBatch(work, HeldList(work.given), AsyncHandlerLoop(loop), work.failed)
         else:
-            batch = Batch(work, work.given, HandlerLoop(loop), work.failed)
+            batch = Batch(work, HeldList(work.given), HandlerLoop(loop), work.failed)
         return begin(self.function, self.is_async, (batch,), threads)
 
     def _check_signature(self) -> bool:
