@@ -2,13 +2,13 @@
 
 Names and attributes follow the OpenTelemetry conventions for messaging. opentelemetry-api is optional, and this module
 never loads it: a program that has not loaded it has no tracer provider. `worker/delivery_tracing` has the spans of
-handlers.
+handlers, and `consumer/receive_tracing` those of pull consumers.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from lakelog.model.position import Receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from opentelemetry.trace import Span, Tracer, TracerProvider
+    from opentelemetry.trace import Link, Span, Tracer, TracerProvider
 
     from lakelog.client.publishing.columns import PartitionBatch
 
@@ -96,6 +96,19 @@ class Tracing:
         carrier: dict[str, str] = {}
         self.propagator.inject(carrier, None if span is None else set_span_in_context(span))
         return carrier
+
+    def links(self, headers: Iterable[Mapping[str, str]]) -> list[Link]:
+        """Return a link to the publish of each message with these headers. Messages of one call share its span."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import Link, get_current_span
+
+        publishes = [
+            get_current_span(self.propagator.extract(each, Context())).get_span_context()
+            for each in headers
+            if TRACEPARENT in each
+        ]
+        by_span = {publish.span_id: publish for publish in publishes if publish.is_valid}
+        return [Link(publish) for publish in by_span.values()]
 
 
 class PublishSpan:

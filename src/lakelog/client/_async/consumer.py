@@ -13,6 +13,7 @@ from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.message_batch import AsyncArrowBatch, AsyncBatch
 from lakelog.client.consumer.assignment import ManualAssignment
 from lakelog.client.consumer.options import ConsumerOptions
+from lakelog.client.consumer.receive_tracing import receive_began, trace_batch, trace_message, trace_table
 from lakelog.client.consumer.running import AsyncConsumerLoop
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerSettings
 from lakelog.errors import Closed, InvalidRequest
@@ -84,7 +85,10 @@ class AsyncConsumer(Generic[T]):
         check_whole("least", least, 1, count)
         self._check_no_stream()
         core = await self._opened()
+        began = receive_began()
         found = await self._loop.run(core.pull(count, least, _seconds(timeout), self._loop.caller))
+        if began and found:
+            trace_batch(began, self.group, found.messages)
         return AsyncBatch(core, found, self._loop)
 
     async def arrow(
@@ -102,10 +106,14 @@ class AsyncConsumer(Generic[T]):
         while True:
             self._check_no_stream()
             core = await self._opened()
+            began = receive_began()
             found = await self._loop.run(core.pull_columns(count, seconds, self._loop.caller))
             if found is None:
                 return
-            yield AsyncArrowBatch(found, self._loop)
+            batch = AsyncArrowBatch(found, self._loop)
+            if began:
+                trace_table(began, self.group, batch.topic, batch.table)
+            yield batch
 
     async def commit(self, message: AsyncDelivery[Any] | None = None) -> None:
         """Commit messages that the program has processed.
@@ -199,8 +207,13 @@ class AsyncConsumer(Generic[T]):
 
     async def _next(self, seconds: float | None) -> AsyncDelivery[T] | None:
         core = await self._opened()
+        began = receive_began()
         found = await self._loop.run(core.pull(1, 1, seconds, self._loop.caller))
-        return AsyncDelivery(found[0]) if found else None
+        if not found:
+            return None
+        if began:
+            trace_message(began, self.group, found[0].message)
+        return AsyncDelivery(found[0])
 
     async def _opened(self) -> ConsumerCore:
         self._calls.check_open()

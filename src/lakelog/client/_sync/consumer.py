@@ -14,6 +14,7 @@ from lakelog.client._sync.delivery import Delivery
 from lakelog.client._sync.message_batch import ArrowBatch, Batch
 from lakelog.client.consumer.assignment import ManualAssignment
 from lakelog.client.consumer.options import ConsumerOptions
+from lakelog.client.consumer.receive_tracing import receive_began, trace_batch, trace_message, trace_table
 from lakelog.client.consumer.running import ConsumerLoop
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerSettings
 from lakelog.errors import Closed, InvalidRequest
@@ -85,7 +86,10 @@ class Consumer(Generic[T]):
         check_whole("least", least, 1, count)
         self._check_no_stream()
         core = self._opened()
+        began = receive_began()
         found = self._loop.run(core.pull(count, least, _seconds(timeout), self._loop.caller))
+        if began and found:
+            trace_batch(began, self.group, found.messages)
         return Batch(core, found, self._loop)
 
     def arrow(
@@ -103,10 +107,14 @@ class Consumer(Generic[T]):
         while True:
             self._check_no_stream()
             core = self._opened()
+            began = receive_began()
             found = self._loop.run(core.pull_columns(count, seconds, self._loop.caller))
             if found is None:
                 return
-            yield ArrowBatch(found, self._loop)
+            batch = ArrowBatch(found, self._loop)
+            if began:
+                trace_table(began, self.group, batch.topic, batch.table)
+            yield batch
 
     def commit(self, message: Delivery[Any] | None = None) -> None:
         """Commit messages that the program has processed.
@@ -198,8 +206,13 @@ class Consumer(Generic[T]):
 
     def _next(self, seconds: float | None) -> Delivery[T] | None:
         core = self._opened()
+        began = receive_began()
         found = self._loop.run(core.pull(1, 1, seconds, self._loop.caller))
-        return Delivery(found[0]) if found else None
+        if not found:
+            return None
+        if began:
+            trace_message(began, self.group, found[0].message)
+        return Delivery(found[0])
 
     def _opened(self) -> ConsumerCore:
         self._calls.check_open()

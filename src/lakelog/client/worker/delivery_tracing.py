@@ -123,18 +123,10 @@ def batch_span(group: str, messages: Sequence[ReceivedMessage[Any]]) -> Iterator
         yield _NO_SPAN
         return
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, SpanKind, get_current_span, use_span
+    from opentelemetry.trace import SpanKind, use_span
 
     topic = messages[0].topic
-    publishes = [
-        get_current_span(current.propagator.extract(message.headers, Context())).get_span_context()
-        for message in messages
-        if TRACEPARENT in message.headers
-    ]
-    # Messages of one call share its span.
-    links = [
-        Link(publish) for publish in {publish.span_id: publish for publish in publishes}.values() if publish.is_valid
-    ]
+    links = current.links(message.headers for message in messages)
     attributes = {**_attributes(topic, group), "messaging.batch.message_count": len(messages)}
     span = current.tracer.start_span(
         f"process {topic}", Context(), kind=SpanKind.CONSUMER, attributes=attributes, links=links
