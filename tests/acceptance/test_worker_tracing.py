@@ -10,6 +10,7 @@ import pytest
 from opentelemetry import trace
 
 import lakelog
+from lakelog.client.worker.handlers import BatchHandler
 from tests.kit.spans import Spans, attributes_of, id_of, parent_of, recorded_spans
 from tests.kit.waiting import eventually, eventually_async
 
@@ -122,3 +123,31 @@ async def test_a_batch_handler_has_a_span_with_a_link_to_each_publish(spans: Spa
     assert parent_of(process) is None and seen == [id_of(process)]
     assert [link.context.span_id for link in process.links] == [id_of(span) for span in published]
     assert attributes_of(process)["messaging.batch.message_count"] == 3
+
+
+async def test_the_span_of_a_batch_handler_that_cannot_start_ends(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="lakelog")
+    begin = BatchHandler.begin_batch
+    failures = [RuntimeError("can't start new thread")]
+
+    def fail_once(handler: BatchHandler, *args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return begin(handler, *args)
+
+    monkeypatch.setattr(BatchHandler, "begin_batch", fail_once)
+    async with lakelog.connect_async("memory://batch-that-cannot-start") as log:
+        orders = log.topic("orders")
+        await orders.create()
+        await orders.publish("a")
+
+        @orders.subscribe(group="billing", start_from="earliest", batch=1)
+        async def bill(batch: lakelog.AsyncBatch[str]) -> None: ...
+
+        await log.start()
+        await eventually_async(lambda: len(spans.named(PROCESS)) == 2, what="both spans have ended")
+    failed, processed = spans.named(PROCESS)
+    assert attributes_of(failed)["error.type"] == "RuntimeError" and not failed.status.is_ok
+    assert "error.type" not in attributes_of(processed)

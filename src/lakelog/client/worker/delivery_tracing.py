@@ -132,7 +132,13 @@ def batch_span(group: str, messages: Sequence[ReceivedMessage[Any]]) -> Iterator
         f"process {topic}", Context(), kind=SpanKind.CONSUMER, attributes=attributes, links=links
     )
     with use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
-        yield _TracedBatch(span)
+        try:
+            yield _TracedBatch(span)
+        except BaseException as error:
+            # The handler could not be started.
+            set_failed(span, error)
+            span.end()
+            raise
 
 
 def _attributes(topic: str, group: str) -> dict[str, str | int]:
