@@ -79,6 +79,24 @@ def with_options(order: Order, *, times: int = 1) -> str:
 def of_untyped_topic(event: dict[str, Any]) -> None: ...
 
 
+@orders.subscribe(group="s", batch=100, batch_wait=0.5)
+def of_batch(batch: lakelog.Batch[Order]) -> None:
+    assert_type(batch.values, list[Order])
+    batch.fail(batch[0], "bad")
+    batch[1:].ack()
+
+
+@orders.subscribe(group="t", batch=100)
+async def coroutine_of_batch(batch: lakelog.AsyncBatch[Order]) -> None:
+    for message in batch:
+        assert_type(message, lakelog.AsyncDelivery[Order])
+
+
+@later.subscribe(group="u", batch=100)
+async def of_batch_of_async_client(batch: lakelog.AsyncBatch[Any]) -> int:
+    return len(batch)
+
+
 class Billing:
     def bill(self, order: Order) -> None: ...
 
@@ -143,6 +161,18 @@ def async_delivery_in_plain(order: Order, delivery: lakelog.AsyncDelivery[Order]
 
 @orders.subscribe(group="a")  # refused
 async def plain_delivery_in_coroutine(order: Order, delivery: lakelog.Delivery[Order]) -> None: ...
+
+
+@orders.subscribe(group="a", batch=100)  # refused
+def other_value_in_batch(batch: lakelog.Batch[int]) -> None: ...
+
+
+@orders.subscribe(group="a", batch=100)  # refused
+async def plain_batch_in_coroutine(batch: lakelog.Batch[Order]) -> None: ...
+
+
+@orders.subscribe(group="a", batch=100)  # refused
+def async_batch_in_plain(batch: lakelog.AsyncBatch[Order]) -> None: ...
 
 
 @later.subscribe(group="a")  # refused
