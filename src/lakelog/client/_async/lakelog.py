@@ -22,6 +22,7 @@ from lakelog.client.consumer.options import Commit, ConsumerOptions, ConsumerTop
 from lakelog.client.publishing.codec import Codec, Key, MessageBuilder
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.completion import WorkerCounts
+from lakelog.client.worker.handlers import OnAck, OnDead
 from lakelog.client.worker.options import Retries, StartFrom, Subscription
 from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
 from lakelog.client.worker.running import async_default_worker_settings, async_worker_runner
@@ -63,6 +64,8 @@ class AsyncLakelog:
         key: Callable[[Any], Key | None] | None = None,
         validate: Callable[[Any], bool | str] | None = None,
         on_publish: Callable[[Receipt], object] | None = None,
+        on_ack: OnAck[Any] | None = None,
+        on_dead: OnDead[Any] | None = None,
     ) -> AsyncTopic[Any]: ...
 
     @overload
@@ -73,6 +76,8 @@ class AsyncLakelog:
         key: Callable[[T], Key | None] | None = None,
         validate: Callable[[T], bool | str] | None = None,
         on_publish: Callable[[Receipt], object] | None = None,
+        on_ack: OnAck[T] | None = None,
+        on_dead: OnDead[T] | None = None,
     ) -> AsyncTopic[T]: ...
 
     def topic(
@@ -82,6 +87,8 @@ class AsyncLakelog:
         key: Callable[[Any], Key | None] | None = None,
         validate: Callable[[Any], bool | str] | None = None,
         on_publish: Callable[[Receipt], object] | None = None,
+        on_ack: OnAck[Any] | None = None,
+        on_dead: OnDead[Any] | None = None,
     ) -> AsyncTopic[Any]:
         """Return the topic with this name, whether or not it exists yet. This makes no call to the server.
 
@@ -97,9 +104,15 @@ class AsyncLakelog:
                 published. Then publishing raises `InvalidRequest`, and nothing is sent.
             on_publish: A plain function of the receipt, called after each message of `publish` and `publish_many` is
                 durable. It is not called for producers and `publish_columns`. An exception that it raises is logged.
+            on_ack: A function of `(delivery)`, called after the server accepted the ack of a message of this topic, in
+                all groups that this client subscribes. Plain or a coroutine function. An exception is logged. Give it
+                before the workers are started. Hooks of several calls all run, after that of the subscription.
+            on_dead: The same for a function of `(delivery, error)`, after a message became a dead letter.
         """
         self._calls.check_open()
         check_name("topic", name)
+        if on_ack is not None or on_dead is not None:
+            self._pool.add_hooks(name, on_ack, on_dead)
         state = self._states.setdefault(name, AsyncTopicState(name, self._calls, self._pool))
         return AsyncTopic(state, MessageBuilder(Codec(type), key, validate, on_publish))
 

@@ -212,7 +212,7 @@ class BatchRunner(Runner):
     async def _finish(self, work: BatchWork, running: asyncio.Future[Any]) -> None:
         """Answer the messages of a batch whose handler has ended or is too late."""
         decision = self._decision(work, running)
-        if decision.verb is Verb.ACK and self._options.on_ack is None and not work.is_suspect:
+        if decision.verb is Verb.ACK and not self._calls_on_ack and not work.is_suspect:
             # The next batch is requested together with the acks of this one.
             self._leave_slot(work)
         is_used = await work.finish(decision)

@@ -61,6 +61,7 @@ class MessageCompleter:
         self.counts = WorkerCounts()
         self.failure_log = HandlerFailureLog(subscription.topic, subscription.group)
         self._options = subscription.options
+        self._on_ack, self._on_dead = subscription.on_ack, subscription.on_dead
         self._threads = threads
 
     async def ended(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
@@ -105,7 +106,7 @@ class MessageCompleter:
         self._count(verb)
         if verb in _FAILURES:
             self.failure_log.failed(leased, verb, answered, error)
-        if answered.dead or (verb is Verb.ACK and self._options.on_ack is not None):
+        if answered.dead or (verb is Verb.ACK and self._on_ack):
             await self._tell(leased, verb, answered, error)
         return verb in (Verb.ACK, Verb.DISCARD) or bool(answered.dead)
 
@@ -132,13 +133,13 @@ class MessageCompleter:
         setattr(self.counts, name, getattr(self.counts, name) + 1)
 
     async def _tell(self, leased: LeasedMessage, verb: Verb, answered: Answered, error: BaseException | None) -> None:
-        if verb is Verb.ACK and self._options.on_ack is not None:
-            await self._hook(self._options.on_ack, leased)
+        for hook in self._on_ack if verb is Verb.ACK else ():
+            await self._hook(hook, leased)
         if answered.dead:
             self.counts.dead += 1
-            if self._options.on_dead is not None:
-                reason = error if isinstance(error, Exception) else LakelogError(leased.reason)
-                await self._hook(self._options.on_dead, leased, reason)
+            reason = error if isinstance(error, Exception) else LakelogError(leased.reason)
+            for hook in self._on_dead:
+                await self._hook(hook, leased, reason)
 
     async def _hook(self, hook: Any, leased: LeasedMessage, *args: object) -> None:
         try:

@@ -45,7 +45,7 @@ class LeaseRunner(Runner):
         super().__init__(subscription, taker, resources, changed)
         self._running = self.deadlines.running
         self._tracing = DeliveryTracing(subscription.group, subscription.handler)
-        self._plain = subscription.options.ack != "manual" and subscription.options.on_ack is None
+        self._plain = subscription.options.ack != "manual" and not subscription.on_ack
         """True if a handler that returns acks its message, and no hook follows."""
         self._sender = taker.sender
         self._waiting: deque[tuple[float, deque[LeasedMessage]]] = deque()
@@ -214,7 +214,7 @@ class LeaseRunner(Runner):
         self._free(lease, messages)
 
     async def _finish(self, leased: LeasedMessage, running: asyncio.Future[Any]) -> bool:
-        if leased.verb is Verb.ACK and self._options.on_ack is None and not leased.lease.suspect:
+        if leased.verb is Verb.ACK and not self._calls_on_ack and not leased.lease.suspect:
             # No hook follows. A suspect keeps its slot: the next handler may kill the process, and the
             # suspect would be blamed until its ack is answered.
             self._leave_slot(leased)

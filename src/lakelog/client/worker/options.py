@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -98,10 +98,7 @@ class SubscriptionOptions:
                 parse(self.filter)
         elif self.filter is not None:
             check_function("filter", self.filter, ("value",))
-        if self.on_ack is not None:
-            check_hook("on_ack", self.on_ack, ("delivery",))
-        if self.on_dead is not None:
-            check_hook("on_dead", self.on_dead, ("delivery", "error"))
+        check_hooks(self.on_ack, self.on_dead)
 
     @property
     def most_per_call(self) -> int:
@@ -140,6 +137,22 @@ class SubscriptionOptions:
         )
 
 
+def check_hooks(on_ack: Hook | None, on_dead: Hook | None) -> None:
+    """Raise if one of the hooks cannot be called."""
+    if on_ack is not None:
+        check_hook("on_ack", on_ack, ("delivery",))
+    if on_dead is not None:
+        check_hook("on_dead", on_dead, ("delivery", "error"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHooks:
+    """The hooks of a topic, which run for all its subscriptions of a client, in the order in which they were given."""
+
+    on_ack: list[Hook] = field(default_factory=list)
+    on_dead: list[Hook] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSource:
     """A topic that a member of a group consumes.
@@ -175,9 +188,23 @@ class Subscription(GroupSource):
         handler: The function that handles a message.
         codec: Decodes the values.
         options: How the subscription works.
+        topic_hooks: The hooks of the topic. They run after those of the options.
     """
 
     handler: Handler
+    topic_hooks: TopicHooks = field(default_factory=TopicHooks)
+
+    @property
+    def on_ack(self) -> tuple[Hook, ...]:
+        """The functions to call after an ack was accepted."""
+        own = self.options.on_ack
+        return (*(() if own is None else (own,)), *self.topic_hooks.on_ack)
+
+    @property
+    def on_dead(self) -> tuple[Hook, ...]:
+        """The functions to call after a message became a dead letter."""
+        own = self.options.on_dead
+        return (*(() if own is None else (own,)), *self.topic_hooks.on_dead)
 
 
 def group_settings(

@@ -7,6 +7,7 @@ the process immediately.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -34,7 +35,7 @@ from lakelog.client.worker.handlers import (
 )
 from lakelog.client.worker.lease_keeper import LeaseKeeper, WorkerResources
 from lakelog.client.worker.metrics import render
-from lakelog.client.worker.options import Subscription, SubscriptionOptions
+from lakelog.client.worker.options import Hook, Subscription, SubscriptionOptions, TopicHooks, check_hooks
 from lakelog.client.worker.signals import stop_on_signals
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
@@ -67,6 +68,8 @@ class WorkerPool:
 
     def __init__(self, settings: WorkerSettings, policy: CallRetryPolicy) -> None:
         self.subscriptions: list[Subscription] = []
+        self.topic_hooks: defaultdict[str, TopicHooks] = defaultdict(TopicHooks)
+        """The hooks of the topics, by name."""
         self.defaults = settings.defaults
         self._settings = settings
         self._policy = policy
@@ -111,6 +114,17 @@ class WorkerPool:
         self._program = never_run.main_program()
         if self._program is not None:
             processes.before_exit(self)
+
+    def add_hooks(self, topic: str, on_ack: Hook | None, on_dead: Hook | None) -> None:
+        """Call these functions for all subscriptions of the topic. A function that was added before is not repeated."""
+        check_hooks(on_ack, on_dead)
+        hooks = self.topic_hooks[topic]
+        for present, hook in ((hooks.on_ack, on_ack), (hooks.on_dead, on_dead)):
+            if hook is None or hook in present:
+                continue
+            if self.running:
+                raise InvalidRequest(f"Give the hooks of topic '{topic}' before the workers are started.")
+            present.append(hook)
 
     def finish_at_exit(self) -> None:
         warning = never_run.warning(self._program or "", self, self.subscriptions)
@@ -231,7 +245,14 @@ class Subscribe(Generic[T]):
         topic, group = self._place
         handler = Handler(function) if self._options.batch is None else BatchHandler(function)
         self._pool.add(
-            Subscription(topic=topic, group=group, handler=handler, codec=self._codec, options=self._options)
+            Subscription(
+                topic=topic,
+                group=group,
+                handler=handler,
+                codec=self._codec,
+                options=self._options,
+                topic_hooks=self._pool.topic_hooks[topic],
+            )
         )
         return function
 

@@ -35,6 +35,7 @@ class Runner(ABC):
         self.counts, self.failure_log = self._completer.counts, self._completer.failure_log
         self._subscription = subscription
         self._options = subscription.options
+        self._calls_on_ack = bool(subscription.on_ack)
         self._timeout = subscription.options.timeout_seconds
         self._taker = taker
         self._threads = resources.threads
