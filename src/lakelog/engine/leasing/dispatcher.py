@@ -300,11 +300,12 @@ class Dispatcher:
         """Submit one acquire operation per partition."""
         attempts: list[LeaseAttempt] = []
         alone = len(shares) == 1
+        messages = self._holders.messages_of(consumer.take.owner)
         for partition, share in shares.items():
             view = self._views[partition]
             held, has_suspect = 0, False
             if share and not consumer.take.isolates:
-                held, has_suspect = self._holders.held_elsewhere(consumer.take.owner, partition)
+                held, has_suspect = messages.elsewhere(partition)
             if has_suspect:
                 consumer.empty_at[partition] = view.changes
                 continue
@@ -324,13 +325,14 @@ class Dispatcher:
             await asyncio.wait([each.reply for each in attempts])
         consumer.is_attempting = False
         grants: Grants = []
+        held = self._holders.messages_of(consumer.take.owner)
         for each in attempts:
             each.view.wanted -= each.share
             consumer.unsearched.pop(each.partition, None)
             if each.reply.exception() is None:
                 reply = each.reply.result()
                 if each.share:
-                    self._ready.mark_attempted(consumer, each, reply)
+                    self._ready.mark_attempted(consumer, each, reply, held)
                 if isinstance(reply, Granted):
                     grants.append((each.view.journal, reply))
         refusal = error_of(attempts, refusal)

@@ -6,6 +6,7 @@ The entries are candidates: a reader checks them against the state of the journa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from lakelog.coordinator.leasing.operations import AcquireMessages
 from lakelog.engine.leasing.partition_view import PartitionView
@@ -45,16 +46,9 @@ class LeaseHolders:
         """Return whether the same request has a lease in any partition, according to the cached states."""
         return any(view.has_lease_of(take) for view in self.views_of(take.owner))
 
-    def held_elsewhere(self, owner: str, partition: int) -> tuple[int, bool]:
-        """Return how many messages the owner holds in other partitions, and whether one of them is a suspect."""
-        count, suspect = 0, False
-        for view in self.views_of(owner):
-            state = view.journal.state
-            if view.journal.partition != partition and state is not None:
-                for lease in state.held_by(owner):
-                    count += len(lease.open)
-                    suspect = suspect or lease.suspect
-        return count, suspect
+    def messages_of(self, owner: str) -> HeldMessages:
+        """Return the messages that the owner holds, for several questions in the same turn of the event loop."""
+        return HeldMessages(self, owner)
 
     def _prune(self, owner: str) -> None:
         """Remove partitions without a lease of the owner. While consumers try to get messages there, one may follow."""
@@ -66,3 +60,40 @@ class LeaseHolders:
                 del partitions[partition]
         if not partitions:
             self._partitions.pop(owner, None)
+
+
+class HeldMessages:
+    """The messages that one owner holds in each partition.
+
+    They are counted once, at the first question: a count for each partition that is tried would take the product of the
+    partitions that are tried and those that are held.
+    """
+
+    def __init__(self, holders: LeaseHolders, owner: str) -> None:
+        self._holders = holders
+        self._owner = owner
+
+    def elsewhere(self, partition: int) -> tuple[int, bool]:
+        """Return how many messages the owner holds in other partitions, and whether one of them is a suspect."""
+        here, is_suspect = self._by_partition.get(partition, (0, False))
+        return self._total - here, self._suspects > is_suspect
+
+    @cached_property
+    def _by_partition(self) -> dict[int, tuple[int, bool]]:
+        """The number of messages in each partition, and whether one of them is a suspect."""
+        held = {}
+        for view in self._holders.views_of(self._owner):
+            if (state := view.journal.state) is not None:
+                leases = state.held_by(self._owner)
+                count = sum(len(lease.open) for lease in leases)
+                held[view.journal.partition] = count, any(lease.suspect for lease in leases)
+        return held
+
+    @cached_property
+    def _total(self) -> int:
+        return sum(count for count, _ in self._by_partition.values())
+
+    @cached_property
+    def _suspects(self) -> int:
+        """The number of partitions with a suspect."""
+        return sum(is_suspect for _, is_suspect in self._by_partition.values())

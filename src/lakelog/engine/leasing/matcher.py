@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakelog.engine.leasing.lease_holders import LeaseHolders
+from lakelog.engine.leasing.lease_holders import HeldMessages, LeaseHolders
 from lakelog.engine.leasing.matching import MAX_PARTITIONS_PER_CONSUMER, WaitingConsumer, may_get_suspect
 from lakelog.engine.leasing.partition_view import PartitionView
 from lakelog.engine.leasing.ready_partitions import ReadyPartitions
@@ -20,6 +20,7 @@ class Matcher:
         self._left: dict[int, int] = {}
         self._wants: dict[WaitingConsumer, int] = {}
         self._chosen: dict[WaitingConsumer, dict[int, int]] = {}
+        self._held: dict[str, HeldMessages] = {}
 
     def match(self, waiting: Sequence[WaitingConsumer]) -> dict[WaitingConsumer, dict[int, int]]:
         """Return which partitions each consumer tries, and for how many messages."""
@@ -57,7 +58,7 @@ class Matcher:
         if left <= 0 or consumer.empty_at.get(partition) == view.changes:
             return True
         shares = self._chosen.get(consumer)
-        apart = may_get_suspect(self._holders, view, consumer)
+        apart = may_get_suspect(self._held_by(consumer.take.owner), view, consumer)
         if apart and shares:
             return True
         if shares is None:
@@ -67,3 +68,9 @@ class Matcher:
         full = apart or len(shares) == MAX_PARTITIONS_PER_CONSUMER
         self._wants[consumer] = 0 if full else wants - share
         return self._wants[consumer] > 0
+
+    def _held_by(self, owner: str) -> HeldMessages:
+        held = self._held.get(owner)
+        if held is None:
+            held = self._held[owner] = self._holders.messages_of(owner)
+        return held

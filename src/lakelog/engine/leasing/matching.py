@@ -13,7 +13,7 @@ from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import BatchCache
 from lakelog.engine.leasing.journal import Journal
 from lakelog.engine.leasing.journals import Journals
-from lakelog.engine.leasing.lease_holders import LeaseHolders
+from lakelog.engine.leasing.lease_holders import HeldMessages
 from lakelog.engine.leasing.partition_view import PartitionView
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import LakelogError, OutcomeUnknown
@@ -76,12 +76,12 @@ def repeated_at(view: PartitionView, waiting: Iterable[WaitingConsumer]) -> list
     return [consumer for consumer in waiting if consumer.take.owner in owners and view.has_lease_of(consumer.take)]
 
 
-def may_get_suspect(holders: LeaseHolders, view: PartitionView, consumer: WaitingConsumer) -> bool:
+def may_get_suspect(held: HeldMessages, view: PartitionView, consumer: WaitingConsumer) -> bool:
     """Return whether the attempt may get a suspect. Its owner gets nothing else, so no other partition is tried."""
     state, owner = view.journal.state, consumer.take.owner
     if state is None or consumer.take.isolates or not view.is_suspect_due():
         return False
-    return not state.held_by(owner) and not holders.held_elsewhere(owner, view.journal.partition)[0]
+    return not state.held_by(owner) and not held.elsewhere(view.journal.partition)[0]
 
 
 def not_loaded(views: Iterable[PartitionView]) -> list[Journal]:

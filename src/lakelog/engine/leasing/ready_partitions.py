@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import chain, takewhile
 
 from lakelog.coordinator.leasing.operations import Granted, Reply
-from lakelog.engine.leasing.lease_holders import LeaseHolders
+from lakelog.engine.leasing.lease_holders import HeldMessages, LeaseHolders
 from lakelog.engine.leasing.matching import LeaseAttempt, LeasingContext, WaitingConsumer, may_get_suspect
 from lakelog.engine.leasing.partition_queue import PartitionQueue
 from lakelog.engine.leasing.partition_view import PartitionView
@@ -153,8 +153,13 @@ class ReadyPartitions:
             self._look(partition)
         self._arm()
 
-    def mark_attempted(self, consumer: WaitingConsumer, attempt: LeaseAttempt, reply: Reply) -> None:
-        """Move the partition to the end, so that partitions take turns; remove it if it has nothing to deliver."""
+    def mark_attempted(
+        self, consumer: WaitingConsumer, attempt: LeaseAttempt, reply: Reply, held: HeldMessages
+    ) -> None:
+        """Move the partition to the end, so that partitions take turns; remove it if it has nothing to deliver.
+
+        `held` has the messages that the consumer's owner holds.
+        """
         view, partition = attempt.view, attempt.partition
         self._queue.tried(partition)
         was_foreign = self._foreign.pop(partition, None) is not None
@@ -162,7 +167,7 @@ class ReadyPartitions:
             if consumer.take.isolates or not view.is_suspect_due():
                 self._queue.remove(partition)
                 return
-            if attempt.alone or not may_get_suspect(self.holders, view, consumer):
+            if attempt.alone or not may_get_suspect(held, view, consumer):
                 # There is a suspect that another consumer may take, or this one when it tries no other partition.
                 consumer.empty_at[partition] = view.changes
         if was_foreign:

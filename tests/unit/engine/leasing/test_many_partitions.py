@@ -6,7 +6,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from lakelog.coordinator.leasing.state import DeliveryState, Lease
 from lakelog.engine import Engine
 from lakelog.engine.leasing import journals
 from lakelog.engine.leasing.journal import Journal
@@ -89,6 +91,27 @@ async def test_a_consume_with_answers_visits_few_partitions(
             )
         assert len(seen) == 50, "partitions take turns"
         assert max(visits.values()) < 100, dict(visits)
+
+
+async def test_an_owner_of_many_leases_does_not_count_them_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+    held_by = DeliveryState.held_by
+
+    def counted(state: DeliveryState, owner: str) -> list[Lease]:
+        counts[owner] += 1
+        return held_by(state, owner)
+
+    monkeypatch.setattr(DeliveryState, "held_by", counted)
+    catalog = MemoryCatalog()
+    async with started(catalog, MemoryStore()) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders", 300)
+        for partition in range(300):
+            await engine.publisher.messages(scope, "orders", [Message(value=b"x", partition=partition)])
+        for number in range(2):
+            assert len((await engine.leases.consume(scope, replace(ASK, max_messages=1000))).leases) == 128, number
+    # Each consume tries 128 partitions, and the second one holds 128 others.
+    assert counts["ann"] < 4000
 
 
 async def test_journals_in_use_are_not_searched_for_room_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
