@@ -25,6 +25,7 @@ from lakelog.model.message import Message, message_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Payload
+from lakelog.storage.turns import FairSemaphore
 
 INLINE_BYTES = 64 << 10
 _THREADS = 2
@@ -37,17 +38,23 @@ Results = list[Receipt | LakelogError]
 
 
 class Threads:
-    """A few threads for work on large bodies, which would delay other calls if it ran in the event loop."""
+    """A few threads for work on large bodies, which would delay other calls if it ran in the event loop.
+
+    Environments take turns, so that one with many large bodies delays the others by one body.
+    """
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(_THREADS)
+        self._free = FairSemaphore(_THREADS)
 
     async def run(self, size: int, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Made:
         """Return the result of the work. Short work runs directly, because a thread switch would take longer."""
         if size <= INLINE_BYTES:
             return work(*args, **kwargs)
-        async with self._free:
+        await self._free.acquire()
+        try:
             return await asyncio.to_thread(work, *args, **kwargs)
+        finally:
+            self._free.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextvars import copy_context
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.memory import MemoryCatalog
 from lakelog.storage.store import Append, Appended, Refused
+from lakelog.storage.turns import current_environment
 from tests.unit.engine.support import WatchedStore, one_engine, publish, started, text, values
 
 
@@ -214,3 +216,23 @@ async def test_only_a_few_threads_work_at_once() -> None:
     open_gate.set()
     await asyncio.gather(*tasks)
     assert most == module._THREADS
+
+
+async def test_environments_take_turns_at_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_THREADS", 1)
+    threads, order, may_run = Threads(), list[str](), threading.Event()
+
+    def work(name: str) -> None:
+        may_run.wait(10)
+        order.append(name)
+
+    tasks = []
+    for environment, name in [*((1, f"hostile {number}") for number in range(4)), (2, "normal")]:
+        context = copy_context()
+        context.run(current_environment.set, environment)
+        run = threads.run(INLINE_BYTES + 1, work, name)
+        tasks.append(asyncio.get_running_loop().create_task(run, context=context))
+    await asyncio.sleep(0)
+    may_run.set()
+    await asyncio.gather(*tasks)
+    assert order == ["hostile 0", "hostile 1", "normal", "hostile 2", "hostile 3"]
