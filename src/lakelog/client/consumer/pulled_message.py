@@ -139,7 +139,9 @@ class LeasePortion:
     def finish(self) -> None:
         """Record that the program no longer holds the messages."""
         self.is_done = True
-        for made in list(self._made.values()):
+        # Messages refer to their portion. Without the other direction, no garbage collection is needed.
+        ended, self._made = self._made, {}
+        for made in list(ended.values()):
             made.is_done = True
 
 

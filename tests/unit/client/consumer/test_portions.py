@@ -38,6 +38,22 @@ async def test_a_batch_that_is_acked_whole_has_no_object_for_each_message(commit
         assert acked(groups) == [50, 50] and await lag(found) == 0
 
 
+async def test_objects_of_a_batch_that_was_read_and_acked_need_no_garbage_collection() -> None:
+    async with pulling(20) as (_, consumer, _groups):
+        before = objects()
+        gc.disable()
+        try:
+            batch = await consumer.batch(20, timeout=SOON, least=20)
+            assert [each.attempt for each in batch] == [1] * 20
+            await batch.ack()
+            del batch
+            # Another call replaces the last messages of this task.
+            assert not await consumer.batch(1, timeout=0)
+            assert sum(type(each) is PulledMessage for each in gc.get_objects()) == before
+        finally:
+            gc.enable()
+
+
 async def test_messages_of_a_batch_are_answered_one_by_one_and_together() -> None:
     async with pulling(10) as (found, consumer, groups):
         batch = await consumer.batch(10, timeout=SOON, least=10)
