@@ -119,15 +119,19 @@ class LeaseBuffer:
 
     def pop_older(self, before: float) -> dict[WorkerLease, list[int]]:
         """Remove the messages that were buffered before that time. Return their offsets, by lease."""
-        found: dict[WorkerLease, list[int]] = {}
-        if self._since <= before:
-            self._separate_decoded()
-            for leased in [*self._ready, *self.held.unpark()]:
-                found.setdefault(leased.lease, []).append(leased.message.offset)
-            self._ready.clear()
+        found = self.pop_decoded() if self._since <= before else {}
         while self._leases and self._leases[0].since <= before:
             lease = self._pop_lease()
             found.setdefault(lease.lease, []).extend(lease.offsets)
+        return found
+
+    def pop_decoded(self) -> dict[WorkerLease, list[int]]:
+        """Remove the messages of leases that were begun. Return their offsets, by lease."""
+        self._separate_decoded()
+        found: dict[WorkerLease, list[int]] = {}
+        for leased in [*self._ready, *self.held.unpark()]:
+            found.setdefault(leased.lease, []).append(leased.message.offset)
+        self._ready.clear()
         return found
 
     def _decode_next(self) -> bool:

@@ -157,6 +157,9 @@ class LeaseFeed:
 
     def take_leases(self, count: int) -> list[BufferedLease]:
         """Return whole leases, for a program that reads columns."""
+        # The rest of a lease that was begun has no columns. It comes back as a lease of its own.
+        for lease, offsets in self._buffer.pop_decoded().items():
+            self._release(lease, offsets)
         taken = self._buffer.take_leases(count)
         until = time.monotonic() + self.source.options.timeout_seconds
         for each in taken:

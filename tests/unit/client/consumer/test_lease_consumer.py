@@ -82,6 +82,20 @@ async def test_messages_taken_ahead_by_request_are_kept() -> None:
         assert first is not None and len(groups.requests) <= 3
 
 
+async def test_columns_have_the_rest_of_a_lease_whose_first_message_was_taken() -> None:
+    async with pulling(5, prefetch=4) as (_, consumer, _):
+        message = await consumer.next(timeout=SOON)
+        assert message is not None
+        await message.ack()
+        offsets: list[int] = []
+        async for batch in consumer.arrow(timeout=3.0):
+            offsets += batch.table.column("offset").to_pylist()
+            await batch.ack()
+            if len(offsets) == 4:
+                break
+        assert sorted(offsets) == [1, 2, 3, 4], offsets
+
+
 async def test_a_cancelled_call_loses_no_message() -> None:
     async with pulling(0) as (found, consumer, _):
         for _ in range(3):
