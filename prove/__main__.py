@@ -20,6 +20,7 @@ _MODULES = (
     "prove.upgrade.command",
     "prove.failover.command",
     "prove.scale.command",
+    "prove.pull.command",
 )
 
 

@@ -189,6 +189,7 @@ def _member(invoke: Line, told: Line | None, row: dict[str, int], ids: Ids) -> R
         return
     asked = dict(row)
     _put(asked, "partition", invoke.partition)
+    _put(asked, "offset", invoke.offset)
     if invoke.op != "join" and invoke.generation is not None:
         asked["generation"] = invoke.generation
     yield "member", 1, {**asked, "event": _MEMBERSHIPS[invoke.op]}

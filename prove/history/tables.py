@@ -131,9 +131,8 @@ TABLES: Mapping[str, Mapping[str, type]] = {
     "dead": {**_PLACE, "group": np.int64, "failures": np.int32, "deliveries": np.int32, "hash": np.int64,
              "key": np.int64, "redriven": np.int32, "copy_topic": np.int64, "copy_partition": np.int32,
              "copy_offset": np.int64, "copy_hash": np.int64},
-    # Membership of a cursor group.
-    "member": {**_CALL, "topic": np.int64, "partition": np.int32, "group": np.int64, "member": np.int64,
-               "generation": np.int64, "event": np.int8},
+    # Membership of a group. `offset` is the position of a commit, if its client recorded it.
+    "member": {**_CALL, **_PLACE, "group": np.int64, "member": np.int64, "generation": np.int64, "event": np.int8},
     # A sealed segment, from the catalog and from an independent reader of its file. `exists` 0: the file is missing.
     "segment": {"topic": np.int64, "partition": np.int32, "first": np.int64, "end": np.int64, "rows": np.int64,
                 "sealed_hash": np.int64, "read_hash": np.int64, "read_rows": np.int64, "live": np.bool_,

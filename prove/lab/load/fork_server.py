@@ -17,21 +17,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
-MODULES = (
-    "producer",
-    "worker",
-    "member",
-    "reader",
-    "sampler",
-    "other_tenant",
-    "operator",
-    "topic_recreator",
-    "tiering_driver",
-)
+LOAD = "prove.lab.load"
+"""The package of modules that are named without a package."""
 _DEATH_SIGNAL = 1
 
 
@@ -43,7 +35,7 @@ class ForkServer:
         self._link.connect(path)
         self._buffer = b""
         self._children: dict[int, str] = {}
-        self._modules = {name: importlib.import_module(f"prove.lab.load.{name}") for name in MODULES}
+        self._modules: dict[str, ModuleType] = {}
 
     def run(self) -> None:
         wake, woken = socket.socketpair()
@@ -74,6 +66,9 @@ class ForkServer:
 
     def _start(self, module: str, plan: dict[str, Any]) -> None:
         name = str(plan["name"])
+        if module not in self._modules:
+            # Imported once, before the fork. A run without tiering never loads Spark.
+            self._modules[module] = importlib.import_module(module if "." in module else f"{LOAD}.{module}")
         pid = os.fork()
         if pid == 0:
             self._run_child(module, plan, name)
