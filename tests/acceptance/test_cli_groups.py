@@ -221,6 +221,11 @@ def test_alter_changes_the_given_settings(cli: Cli, log: lakelog.Lakelog) -> Non
     assert again["settings"]["filter"] is None and again["settings"]["dead_letter"] is True
     assert (again["settings"]["retries"]["max"], again["settings"]["retries"]["base_ms"]) == (1, 2000)
     assert "1, after 2s and then twice as long" in cli.run("groups", "alter", GROUP, "--window", "60").out
+    kept = cli.run("groups", "alter", GROUP, "--dead-max-age", "30d", "--dead-max-count", "1000").out
+    assert "kept as a dead letter, up to 30d, at most 1,000 per partition" in kept
+    fewer = cli.run("groups", "alter", GROUP, "--dead-max-count", "10", "--keep-all-dead", "--json").json
+    assert fewer["settings"]["dead_letter_retention"] == {"max_count": 10}
+    assert "kept as a dead letter\n" in cli.run("groups", "alter", GROUP, "--keep-all-dead").out
     assert "--retries" in cli.run("groups", "alter", GROUP, code=2).err
     assert cli.run("groups", "alter", GROUP, "--filter", "headers.source =", code=1).err.startswith("lakelog: ")
     assert cli.run("groups", "alter", "nobody", "--window", "1", code=3)

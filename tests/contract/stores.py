@@ -23,6 +23,7 @@ PassBy = Callable[[float], Awaitable[None]]
 AgingStore = tuple[PartitionStore, PassBy]
 _AGING = (
     ("journal", "at"),
+    ("dead_letter", "at"),
     ("members", "at"),
     ("heartbeat", "seen_at"),
     ("key_reservation", "expires_at"),

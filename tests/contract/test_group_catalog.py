@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from lakelog.errors import Conflict, GroupNotFound
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.group import (
     Assignor,
     Exponential,
@@ -43,6 +44,8 @@ ODD = [
     ),
     GroupSettings(order=Order.NONE, retries=Exponential(max=1000, base_seconds=0.001, max_seconds=86_400, jitter=1.0)),
     GroupSettings(assignor=Assignor.STICKY, window=10_000),
+    GroupSettings(dead_letter_retention=DeadLetterRetention(max_age_ms=1, max_count=1_000_000)),
+    GroupSettings(dead_letter_retention=DeadLetterRetention(max_count=1)),
     GroupSettings(
         filter="key = 'a'",
         topics={
@@ -91,6 +94,24 @@ async def test_settings_are_read_back_unchanged(backing: Backing, settings: Grou
         found = await other.groups.group_find(scope, "billing")
         assert found is not None
         assert found.settings == settings
+
+
+async def test_groups_that_limit_their_dead_letters_are_listed_by_id_in_all_scopes(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        limited = GroupSettings(dead_letter_retention=DeadLetterRetention(max_count=5))
+        scopes = [await new_scope(one), await new_scope(one)]
+        first, second, deleted = [
+            await create(one, scope, name, limited) for scope, name in zip([*scopes, scopes[0]], "abc", strict=True)
+        ]
+        plain = await create(one, scopes[0], "plain")
+        await one.groups.group_delete(deleted)
+        before = first.group_id - 1
+        assert await other.groups.group_list_retention(after=before) == [first, second]
+        assert await other.groups.group_list_retention(after=before, limit=1) == [first]
+        assert await other.groups.group_list_retention(after=second.group_id) == []
+        altered = await one.groups.group_alter(plain, limited, frozenset())
+        await one.groups.group_alter(first, DEFAULT, frozenset())
+        assert await other.groups.group_list_retention(after=before) == [second, altered]
 
 
 async def test_groups_are_listed_by_name_within_their_scope(backing: Backing) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import (
     CommitStatus,
@@ -144,6 +145,80 @@ async def test_a_purge_deletes_finished_dead_letters_up_to_a_limit(backing: Back
             assert await store.groups.dead_list(group, pids, state=state) == []
         assert offsets(await store.groups.dead_list(group, pids)) == [0, 2, 4, 0, 3, 4]
         assert offsets(await store.groups.dead_list(other, pids, state=DISCARDED)) == [1]
+
+
+async def test_the_retention_of_dead_letters_by_age_removes_those_in_any_state(backing: Backing) -> None:
+    async with backing.aging_store() as (store, pass_by):
+        group, other = new_group(), new_group()
+        pids = await create(store, 2)
+        for pid in pids:
+            await bury(store.groups, group, pid, *(letter(offset) for offset in range(4)))
+        await bury(store.groups, other, pids[0], letter(1))
+        await store.groups.dead_discard(group, [key(pids[0], 1)])
+        await pass_by(3600)
+        assert await commit(store.groups, entry(group, pids[0], 2, dead=[letter(9)])) == [CommitStatus.OK]
+        hour, day = DeadLetterRetention(max_age_ms=3_600_000), DeadLetterRetention(max_age_ms=86_400_000)
+        assert await store.groups.dead_expire(group, pids, day, limit=100) == 0
+        assert await store.groups.dead_expire(group, pids, DeadLetterRetention(), limit=100) == 0
+        assert await store.groups.dead_expire(group, pids, hour, limit=0) == 0
+        assert await store.groups.dead_expire(group, pids, hour, limit=3) == 3
+        assert await store.groups.dead_expire(group, [*pids, pids[0]], hour, limit=100) == 5
+        assert await store.groups.dead_expire(group, pids, hour, limit=100) == 0
+        assert offsets(await store.groups.dead_list(group, pids)) == [9]
+        assert await store.groups.dead_list(group, pids, state=DISCARDED) == []
+        assert offsets(await store.groups.dead_list(other, pids)) == [1]
+
+
+async def test_the_retention_of_dead_letters_by_count_keeps_the_newest_and_counts_finished_ones_apart(
+    backing: Backing,
+) -> None:
+    async with backing.aging_store() as (store, pass_by):
+        group, pids = new_group(), await create(store, 2)
+        # The order of death is not the order of the offsets.
+        for version, offset in enumerate((7, 3, 9, 1, 5), 1):
+            for pid in pids:
+                assert await commit(store.groups, entry(group, pid, version, dead=[letter(offset)])) == [0]
+            await pass_by(1)
+        await store.groups.dead_discard(group, [key(pids[0], offset) for offset in (1, 5)])
+        two = DeadLetterRetention(max_count=2)
+        assert await store.groups.dead_expire(group, pids, DeadLetterRetention(max_count=5), limit=100) == 0
+        assert await store.groups.dead_expire(group, pids, two, limit=1) == 1
+        assert await store.groups.dead_expire(group, pids, two, limit=100) == 3
+        assert offsets(await store.groups.dead_list(group, pids)) == [3, 9, 1, 5]
+        assert offsets(await store.groups.dead_list(group, pids, state=DISCARDED)) == [1, 5]
+        one = DeadLetterRetention(max_count=1, max_age_ms=3_600_000)
+        assert await store.groups.dead_expire(group, pids, one, limit=100) == 3
+        await pass_by(3600)
+        assert await store.groups.dead_expire(group, pids, one, limit=100) == 3
+        assert await store.groups.dead_count(group, pids) == 0
+
+
+async def test_dead_letters_that_died_together_are_removed_in_the_order_of_their_offsets(backing: Backing) -> None:
+    async with backing.store() as store:
+        group, (pid,) = new_group(), new_pids(1)
+        await bury(store.groups, group, pid, *(letter(offset) for offset in (5, 4, 1, 3, 2)))
+        assert await store.groups.dead_expire(group, [pid], DeadLetterRetention(max_count=2), limit=100) == 3
+        assert offsets(await store.groups.dead_list(group, [pid])) == [4, 5]
+
+
+async def test_a_dead_letter_is_redriven_or_removed_by_retention_but_not_both(backing: Backing) -> None:
+    """S14."""
+    async with backing.store_pair() as (one, other):
+        group, (pid,) = new_group(), await create(one, 1)
+        await one.append([plain(pid, 30)])
+        await bury(one.groups, group, pid, *(letter(offset) for offset in range(30)))
+        keep = DeadLetterRetention(max_count=10)
+        redrives = [one.groups.dead_redrive(group, [key(pid, offset)], plain(pid, 1)) for offset in range(30)]
+        expired, *answers = await asyncio.gather(
+            other.groups.dead_expire(group, [pid], keep, limit=100), *redrives, return_exceptions=True
+        )
+        done = sum(isinstance(answer, tuple) and isinstance(answer[0], Appended) for answer in answers)
+        assert isinstance(expired, int)
+        redriven = len(await one.groups.dead_list(group, [pid], state=REDRIVEN))
+        dead = await one.groups.dead_count(group, [pid])
+        assert (await head_of(one, pid)).next_offset == 30 + done
+        assert redriven <= done
+        assert expired + redriven + dead == 30
 
 
 async def test_a_redrive_appends_and_marks(backing: Backing) -> None:

@@ -14,7 +14,7 @@ from lakelog.cli.output import print_fields, print_line, print_table
 from lakelog.cli.units import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
-    from lakelog.model.group import GroupInfo, GroupTopicSettings, RetryPolicy
+    from lakelog.model.group import GroupInfo, GroupSettings, GroupTopicSettings, RetryPolicy
     from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
 
 _SHOWN_RUNS = 3
@@ -106,7 +106,7 @@ def _settings(group: GroupInfo) -> dict[str, object]:
         "order": settings.order,
         "filter": settings.filter or "none",
         "retries": show_retries(settings.retries),
-        "after the last": _show_dead_letter(settings.dead_letter),
+        "after the last": _after_the_last(settings),
         "window": settings.window,
         "assignor": settings.assignor,
     } | {f"in topic {topic}": _show_topic(settings.topics[topic]) for topic in sorted(settings.topics)}
@@ -126,6 +126,18 @@ def _show_topic(own: GroupTopicSettings) -> str:
 
 def _show_dead_letter(is_kept: bool) -> str:
     return "kept as a dead letter" if is_kept else "discarded"
+
+
+def _after_the_last(settings: GroupSettings) -> str:
+    """Return what happens to a message that failed too often, with the limits of dead letters."""
+    kept, limits = settings.dead_letter_retention, [_show_dead_letter(settings.dead_letter)]
+    if not settings.dead_letter:
+        return limits[0]
+    if kept.max_age is not None:
+        limits.append(f"up to {show_duration(kept.max_age)}")
+    if kept.max_count is not None:
+        limits.append(f"at most {kept.max_count:,} per partition")
+    return ", ".join(limits)
 
 
 def _print_members(members: tuple[MemberInfo, ...], now: datetime) -> None:

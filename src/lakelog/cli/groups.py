@@ -245,6 +245,15 @@ def alter(
         ),
     ] = None,
     assignor: Annotated[Assignor | None, typer.Option(help="How partitions are assigned to members.")] = None,
+    dead_max_age: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Keep dead letters this long, such as 30d.")
+    ] = None,
+    dead_max_count: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Keep at most N dead letters per partition.")
+    ] = None,
+    keep_all_dead: Annotated[
+        bool, typer.Option("--keep-all-dead", help="Remove the limits of dead letters that are not given.")
+    ] = False,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -269,8 +278,12 @@ def alter(
         "dead_letter": dead_letter,
         "window": window,
         "assignor": assignor,
+        "dead_letter_max_age": parse_duration(dead_max_age) if dead_max_age else None,
+        "dead_letter_max_count": dead_max_count,
     }
     given: dict[str, Any] = {option: change for option, change in changes.items() if change is not None}
+    if keep_all_dead:
+        given = {"dead_letter_max_age": None, "dead_letter_max_count": None} | given
     base = parse_duration(retry_base).total_seconds() if retry_base else None
     longest = parse_duration(retry_max_delay).total_seconds() if retry_max_delay else None
     retried = any(each is not None for each in (retries, base, longest))

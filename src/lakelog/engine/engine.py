@@ -15,6 +15,7 @@ from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
+from lakelog.engine.groups.dead_letter_expiry import DeadLetterExpiry
 from lakelog.engine.groups.dead_letters import DeadLetters, ReadResources
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
@@ -115,6 +116,7 @@ class Engine:
         self.leases = Leases(context, self.topics, self.group_directory, self.members)
         resources = ReadResources(budget=self.budget, evaluator=evaluator)
         self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, self._wrote, resources)
+        self.dead_letter_expiry = DeadLetterExpiry(catalog, cells)
         self.caches = CellCaches(
             self.losses.replaced,
             self.topics.drop,

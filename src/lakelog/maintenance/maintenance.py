@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lakelog.engine import Engine
+from lakelog.maintenance.dead_letter_expirer import DeadLetterExpirer
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
@@ -15,7 +16,13 @@ class Maintenance:
     """Starts and stops the agents together. Any number of processes may do so: one works in each cell."""
 
     def __init__(self, engine: Engine) -> None:
-        self._agents = (RetentionEnforcer(engine), Roller(engine), Trimmer(engine), WriteFinisher(engine))
+        self._agents = (
+            RetentionEnforcer(engine),
+            DeadLetterExpirer(engine),
+            Roller(engine),
+            Trimmer(engine),
+            WriteFinisher(engine),
+        )
 
     def start(self) -> None:
         for agent in self._agents:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 from msgspec.structs import asdict, replace
 
+from lakelog.model.dead_letter_retention import DeadLetterRetention, DeadLetterRetentionChange
 from lakelog.model.kinds import Assignor as Assignor
 from lakelog.model.kinds import GroupKind as GroupKind
 from lakelog.model.kinds import Order as Order
@@ -76,6 +77,7 @@ class GroupSettings(Value, frozen=True, kw_only=True):
         dead_letter: Whether a message that failed too often is kept as a dead letter. With False, it is discarded.
         assignor: How partitions are shared among the members.
         window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to 10,000.
+        dead_letter_retention: How long and how many dead letters are kept. Default: all.
         topics: Settings of single topics, by name. They override those of the group.
     """
 
@@ -85,6 +87,7 @@ class GroupSettings(Value, frozen=True, kw_only=True):
     dead_letter: bool = True
     assignor: Assignor = Assignor.COOPERATIVE
     window: Annotated[int, Meta(ge=1, le=MAX_WINDOW)] = 2000
+    dead_letter_retention: DeadLetterRetention = DeadLetterRetention()
     topics: Mapping[str, GroupTopicSettings] = {}
 
     def in_topic(self, topic: str) -> GroupSettings:
@@ -160,12 +163,15 @@ class AlterGroupRequest(RequestedSettings, frozen=True, kw_only=True):
 
     Attributes:
         group: The name of the group.
+        dead_letter_retention: How long and how many dead letters are kept. Consumers do not state it, because it does
+            not change which messages they get.
         topic: Change the settings of this topic only, which override those of the group: `filter`, `retries` and
             `dead_letter`. Default: the settings of the group.
         inherit: Remove the topic's own settings first, so that those of the group apply to it again.
     """
 
     group: Name
+    dead_letter_retention: DeadLetterRetentionChange = DeadLetterRetentionChange()
     topic: Name | None = None
     inherit: bool = False
 

@@ -87,7 +87,11 @@ def create_app(
         raise ConfigurationError("Give a scope for everyone if, and only if, authentication is off.")
     drain = drain or Drain()
     source = health or HealthSource(engine, drain)
-    metrics = Metrics(lambda: source.cells_unreachable, lambda: engine.losses.total)
+    metrics = Metrics(
+        count_unreachable=lambda: source.cells_unreachable,
+        count_lost=lambda: engine.losses.total,
+        count_expired=lambda: engine.dead_letter_expiry.removed,
+    )
     routing = GroupRouting(engine.catalog.groups, address, drain, metrics, certificate) if address else None
     handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": source.healthz, "readyz": source.readyz}
     app = App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)

@@ -32,6 +32,7 @@ METRICS: dict[str, str] = {
     "lakelog_http_requests_total": "Calls answered, by route and status.",
     "lakelog_cells_unreachable": "Cells that did not respond at the last readiness check.",
     "lakelog_lost_messages_total": "Messages that this server had acknowledged and a failover lost.",
+    "lakelog_dead_letters_expired_total": "Dead letters that the retention of their group removed.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
     "lakelog_memory_limit_bytes": "Memory limit above which calls are answered with 429.",
@@ -43,6 +44,27 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
+Count = Callable[[], int]
+
+
+def _none() -> int:
+    return 0
+
+
+class _Total:
+    """A counter of what another part of the process counts since its start."""
+
+    def __init__(self, counter: Counter, count: Count) -> None:
+        self._counter = counter
+        self._count = count
+        self._before = 0
+
+    def sample(self) -> None:
+        now = self._count()
+        self._counter.inc(now - self._before)
+        self._before = now
+
+
 class Metrics:
     """Counts calls in plain numbers, and passes them to prometheus-client once a second.
 
@@ -50,17 +72,16 @@ class Metrics:
     """
 
     def __init__(
-        self, count_unreachable: Callable[[], int] = lambda: 0, count_lost: Callable[[], int] = lambda: 0
+        self, count_unreachable: Count = _none, count_lost: Count = _none, count_expired: Count = _none
     ) -> None:
         """Create the metrics.
 
         Args:
             count_unreachable: Returns the number of cells that do not respond.
             count_lost: Returns the number of acknowledged messages that failovers lost since the start.
+            count_expired: Returns the number of dead letters that retention removed since the start.
         """
         self._count_unreachable = count_unreachable
-        self._count_lost = count_lost
-        self._lost_before = 0
         registry = self._registry = CollectorRegistry()
 
         def counter(name: str, *labels: str) -> Counter:
@@ -100,7 +121,10 @@ class Metrics:
             registry=registry,
             multiprocess_mode="livemax",
         )
-        self._lost = counter("lakelog_lost_messages_total")
+        self._totals = (
+            _Total(counter("lakelog_lost_messages_total"), count_lost),
+            _Total(counter("lakelog_dead_letters_expired_total"), count_expired),
+        )
         self._in_flight = gauge("lakelog_http_in_flight")
         self._memory_used = gauge("lakelog_memory_used_bytes")
         self._memory_limit = gauge("lakelog_memory_limit_bytes")
@@ -118,9 +142,8 @@ class Metrics:
                 labelled.labels(*labels).inc(count)
             counts.clear()
         self._cells_unreachable.set(self._count_unreachable())
-        lost = self._count_lost()
-        self._lost.inc(lost - self._lost_before)
-        self._lost_before = lost
+        for each in self._totals:
+            each.sample()
         self._in_flight.set(in_flight)
         self._memory_used.set(memory_used)
         self._memory_limit.set(memory_limit)

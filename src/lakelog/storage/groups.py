@@ -14,6 +14,7 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import Protocol
 
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.levels import SUPPORTED
@@ -68,6 +69,10 @@ class GroupCatalog(Protocol):
 
     async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
         """Return open groups sorted by name, starting after `after`."""
+        ...
+
+    async def group_list_retention(self, *, after: int = 0, limit: int = 1000) -> list[Group]:
+        """Return open groups of all environments that limit their dead letters, by id, starting after `after`."""
         ...
 
     async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
@@ -343,6 +348,17 @@ class GroupStore(Protocol):
         """Delete redriven and discarded dead letters that died at least `age` ago, and return how many.
 
         At most `limit` are deleted, those of each partition that died first. Dead letters in the state dead stay.
+        """
+        ...
+
+    async def dead_expire(
+        self, group_id: int, pids: Sequence[int], retention: DeadLetterRetention, *, limit: int
+    ) -> int:
+        """Delete dead letters in any state that exceed the retention, and return how many.
+
+        At most `limit` are deleted, those of each partition that died first. In each partition, `max_count` applies to
+        those in the state dead, and separately to the others. Dead letters that another call changes at the same time
+        stay until the next call.
         """
         ...
 

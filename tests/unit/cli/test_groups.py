@@ -17,6 +17,7 @@ from lakelog.cli.app import app
 from lakelog.cli.groups import retry_policy, target
 from lakelog.engine.groups.reasons import unreadable
 from lakelog.engine.log.damage import Damage
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.dead_letters import DeadLetter, Redriven, RefusedDeadLetter
 from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopicSettings, RetryPolicy
 from lakelog.model.kinds import DeadLetterState
@@ -183,6 +184,12 @@ Why messages wait:
   orders/1: The group is paused. Resume it with `lakelog groups resume billing`.
 """
     )
+
+
+def test_a_description_has_the_limits_of_dead_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    retention = DeadLetterRetention(max_age_ms=90 * 86_400_000, max_count=10_000)
+    group_views.print_description(description(dead_letter_retention=retention), now=TIME)
+    assert "after the last  kept as a dead letter, up to 90d, at most 10,000 per partition" in capsys.readouterr().out
 
 
 def test_a_description_has_one_count_of_dead_letters(capsys: pytest.CaptureFixture[str]) -> None:

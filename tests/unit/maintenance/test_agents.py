@@ -78,7 +78,7 @@ async def test_all_agents_start_and_stop_together() -> None:
         maintenance = Maintenance(engine)
         await maintenance.stop()
         maintenance.start()
-        assert len(asyncio.all_tasks()) == before + 4
+        assert len(asyncio.all_tasks()) == before + 5
         await maintenance.stop()
         assert len(asyncio.all_tasks()) == before
 

@@ -79,6 +79,7 @@ async def test_a_group_is_described_with_its_settings() -> None:
         "dead_letter": True,
         "assignor": "cooperative-sticky",
         "window": 10,
+        "dead_letter_retention": {},
     }
     assert (described["kind"], described["paused"], described["dead_letters"]) == ("lease", [], 0)
     (progress,) = described["progress"]
@@ -119,6 +120,29 @@ async def test_settings_are_altered() -> None:
         assert altered.status == 200, altered.body
         settings = (await made.call("GET", "/v1/groups/billing")).json["settings"]
     assert (settings["window"], settings["filter"], settings["dead_letter"]) == (7, None, False)
+
+
+async def test_the_retention_of_dead_letters_is_altered_limit_by_limit_and_audited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def alter(made: World, retention: dict[str, Any]) -> Any:
+        reply = await made.call("PATCH", "/v1/groups/billing", json={"dead_letter_retention": retention})
+        return reply.json["settings"]["dead_letter_retention"] if reply.status == 200 else reply.status
+
+    with caplog.at_level(logging.INFO, logger="lakelog.audit"):
+        async with working() as made:
+            await _consume(made)
+            assert (await made.call("GET", "/v1/groups/billing")).json["settings"]["dead_letter_retention"] == {}
+            assert await alter(made, {"max_age_ms": 86_400_000}) == {"max_age_ms": 86_400_000}
+            assert await alter(made, {"max_count": 100}) == {"max_age_ms": 86_400_000, "max_count": 100}
+            described = (await made.call("GET", "/v1/groups/billing")).json["settings"]["dead_letter_retention"]
+            assert described == {"max_age_ms": 86_400_000, "max_count": 100}
+            assert await alter(made, {"max_age_ms": None}) == {"max_count": 100}
+            wrong = ({"max_count": 0}, {"max_count": 1_000_001}, {"max_age_ms": 0}, {"max_bytes": 1})
+            assert [await alter(made, each) for each in wrong] == [422] * 4
+            stated = {**WHO, "dead_letter_retention": {"max_count": 5}}
+            assert (await made.call("POST", "/v1/consume", json=stated)).status == 422, "consumers do not state it"
+    assert 'altered group billing (dead_letter_retention={"max_count":100})' in caplog.text
 
 
 async def test_pause_and_resume() -> None:

@@ -169,6 +169,14 @@ async def test_ready_and_degraded_while_one_of_two_cells_is_out_of_reach(caplog:
     assert [vars(each)["event"] for each in caplog.records] == ["cell_unreachable", "cell_reachable"]
 
 
+async def test_dead_letters_that_retention_removed_are_counted() -> None:
+    async with world() as made:
+        made.engine.dead_letter_expiry.removed += 4
+        metrics, again = await made.call("GET", "/metrics"), await made.call("GET", "/metrics")
+    assert b"lakelog_dead_letters_expired_total 4.0" in metrics.body
+    assert b"lakelog_dead_letters_expired_total 4.0" in again.body
+
+
 async def test_messages_that_a_failover_lost_are_reported() -> None:
     async with world() as made:
         made.engine.losses.by_cell[0] += 3

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from msgspec import UNSET, UnsetType
 
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.dead_letters import DeadLetters
@@ -12,6 +15,7 @@ from lakelog.client.values import Consumed
 from lakelog.client.worker.options import Retries, group_settings
 from lakelog.errors import LakelogError
 from lakelog.model.arguments import check_flag
+from lakelog.model.dead_letter_retention import DeadLetterRetentionChange
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
@@ -81,6 +85,8 @@ class Group:
         dead_letter: bool | None = None,
         assignor: Assignor | str | None = None,
         window: int | None = None,
+        dead_letter_max_age: timedelta | UnsetType | None = UNSET,
+        dead_letter_max_count: int | UnsetType | None = UNSET,
         topic: str | None = None,
         inherit: bool = False,
     ) -> GroupInfo:
@@ -98,6 +104,10 @@ class Group:
             assignor: "cooperative-sticky", "sticky", "range" or "round-robin": how partitions are shared.
             window: The largest number of messages of one partition that are leased or wait for a retry, from 1 to
                 10,000.
+            dead_letter_max_age: Dead letters that died longer ago than this are removed, in any state; None removes
+                the limit.
+            dead_letter_max_count: How many dead letters to keep in each partition, from 1 to 1,000,000, and as many
+                that are redriven or discarded. The oldest are removed first. None removes the limit.
             topic: The only topic in which the settings change. Default: None, the settings of the group.
             inherit: Remove the settings of the topic first, so that those of the group apply to it again. Default:
                 False.
@@ -106,8 +116,13 @@ class Group:
         settings = group_settings(
             order=order, filter=filter, retries=retries, dead_letter=dead_letter, assignor=assignor, window=window
         )
+        retention = DeadLetterRetentionChange.of(dead_letter_max_age, dead_letter_max_count)
         request = AlterGroupRequest(
-            group=self.name, topic=topic, inherit=check_flag("inherit", inherit), **settings.stated_by_name()
+            group=self.name,
+            dead_letter_retention=retention,
+            topic=topic,
+            inherit=check_flag("inherit", inherit),
+            **settings.stated_by_name(),
         )
         return self._calls.call(operations.ALTER_GROUP, request)
 

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from lakelog.errors import Conflict, GroupKindDiffers, GroupSettingsDiffer, InvalidFilter, InvalidRequest
+from lakelog.model.dead_letter_retention import DeadLetterRetentionChange
 from lakelog.model.filter import parse
 from lakelog.model.group import (
     AlterGroupRequest,
@@ -112,7 +113,10 @@ def altered(settings: GroupSettings, request: AlterGroupRequest) -> GroupSetting
     if request.topic is None:
         if request.inherit:
             raise InvalidRequest("`inherit` removes the settings of one topic: name it with `topic`.")
-        return replace(settings, **changes)
+        retention = request.dead_letter_retention.changed(settings.dead_letter_retention)
+        return replace(settings, dead_letter_retention=retention, **changes)
+    if request.dead_letter_retention != DeadLetterRetentionChange():
+        changes["dead_letter_retention"] = request.dead_letter_retention
     if of_group := [name for name in changes if name not in _OF_TOPICS]:
         raise InvalidRequest(
             f"`{of_group[0]}` is a setting of the whole group. A topic has its own {', '.join(_OF_TOPICS[:-1])} and "

@@ -60,6 +60,11 @@ class MemoryGroupCatalog:
         found = [group for group in self._open.values() if group.scope == scope and group.name > after]
         return sorted(found, key=lambda group: group.name)[:limit]
 
+    async def group_list_retention(self, *, after: int = 0, limit: int = 1000) -> list[Group]:
+        await asyncio.sleep(0)
+        limited = [each for each in self._open.values() if not each.settings.dead_letter_retention.is_unlimited]
+        return sorted((each for each in limited if each.group_id > after), key=lambda each: each.group_id)[:limit]
+
     async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
         await asyncio.sleep(0)
         present = self._open.get(group.group_id)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.changes import KnownRows
 from lakelog.storage.groups import (
@@ -222,6 +223,15 @@ class MemoryGroups:
             del self._dead[group_id, letter.key]
         return min(len(old), max(0, limit))
 
+    async def dead_expire(
+        self, group_id: int, pids: Sequence[int], retention: DeadLetterRetention, *, limit: int
+    ) -> int:
+        await asyncio.sleep(0)
+        letters = [letter for pid in sorted(set(pids)) for letter in self._expired(group_id, pid, retention)]
+        for letter in letters[: max(0, limit)]:
+            del self._dead[group_id, letter.key]
+        return min(len(letters), max(0, limit))
+
     async def dead_redrive(
         self, group_id: int, keys: Sequence[DeadLetterKey], append: Append
     ) -> tuple[Appended | Refused | None, list[bool]]:
@@ -234,6 +244,17 @@ class MemoryGroups:
             for index, key in enumerate(keys):
                 self._mark(group_id, key, DeadLetterState.REDRIVEN, answer.base + index)
         return answer, are_dead
+
+    def _expired(self, group_id: int, pid: int, retention: DeadLetterRetention) -> Iterator[StoredDeadLetter]:
+        """Yield the dead letters of a partition that exceed the retention: those in the state dead first."""
+        letters = sorted(self._of(group_id, [pid]), key=lambda letter: (letter.at_ms, _order(letter.key)))
+        for is_dead in (True, False):
+            alike = [letter for letter in letters if (letter.state is DeadLetterState.DEAD) is is_dead]
+            excess = 0 if retention.max_count is None else len(alike) - retention.max_count
+            for rank, letter in enumerate(alike):
+                is_old = retention.max_age_ms is not None and letter.at_ms <= self._now() - retention.max_age_ms
+                if is_old or rank < excess:
+                    yield letter
 
     def _now(self) -> int:
         return milliseconds(self._clock())

@@ -51,6 +51,9 @@ class PostgresGroupCatalog:
     async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
         return [group_of(row, scope) for row in await self._read("group_list", scope.environment_id, after, limit)]
 
+    async def group_list_retention(self, *, after: int = 0, limit: int = 1000) -> list[Group]:
+        return [group_of(row, scope_of(row)) for row in await self._read("group_list_retention", after, limit)]
+
     async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
         rows = await self._write("group_alter", group.group_id, group.version, settings_text(settings), sorted(paused))
         if rows:

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import asdict
 
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.group import GroupSettings, GroupTopicSettings, RetryPolicy
 
 
 class _StoredRetries(RetryPolicy, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A retry policy. Fields that this version does not know are ignored."""
+
+
+class _StoredRetention(DeadLetterRetention, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A retention of dead letters. Fields that this version does not know are ignored."""
 
 
 class _StoredTopicSettings(GroupTopicSettings, frozen=True, kw_only=True):
@@ -24,6 +29,7 @@ class _StoredSettings(GroupSettings, frozen=True, kw_only=True):
     """The settings. A missing field was written by an older version, and takes the default."""
 
     retries: _StoredRetries = _StoredRetries()
+    dead_letter_retention: _StoredRetention = _StoredRetention()
     topics: Mapping[str, _StoredTopicSettings] = {}
 
 
@@ -39,7 +45,9 @@ def settings_of(text: str) -> GroupSettings:
     """Return stored settings."""
     stored = asdict(msgspec.json.decode(text, type=_StoredSettings))
     topics = {topic: _topic_of(own) for topic, own in stored.pop("topics").items()}
-    return GroupSettings(retries=_retries_of(stored.pop("retries")), topics=topics, **stored)
+    retries = _retries_of(stored.pop("retries"))
+    retention = DeadLetterRetention(**asdict(stored.pop("dead_letter_retention")))
+    return GroupSettings(retries=retries, dead_letter_retention=retention, topics=topics, **stored)
 
 
 def _topic_of(stored: _StoredTopicSettings) -> GroupTopicSettings:

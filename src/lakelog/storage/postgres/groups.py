@@ -13,6 +13,7 @@ from typing import Any
 
 import asyncpg
 
+from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.kinds import DeadLetterState
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
@@ -166,6 +167,13 @@ class PostgresGroups:
 
     async def dead_purge(self, group_id: int, pids: Sequence[int], *, age: timedelta, limit: int) -> int:
         rows = await self._database.write(_SQL["dead_purge"], group_id, sorted(set(pids)), age, max(0, limit))
+        return int(rows[0][0])
+
+    async def dead_expire(
+        self, group_id: int, pids: Sequence[int], retention: DeadLetterRetention, *, limit: int
+    ) -> int:
+        kept = (retention.max_age, retention.max_count)
+        rows = await self._database.write(_SQL["dead_expire"], group_id, sorted(set(pids)), *kept, max(0, limit))
         return int(rows[0][0])
 
     async def dead_redrive(

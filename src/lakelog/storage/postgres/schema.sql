@@ -2378,7 +2378,11 @@ CREATE INDEX closed_partition_by_time ON lakelog.closed_partition USING btree (c
 
 CREATE UNIQUE INDEX consumer_group_open ON lakelog.consumer_group USING btree (environment_id, name) WHERE (deleted_at IS NULL);
 
+CREATE INDEX consumer_group_retention ON lakelog.consumer_group USING btree (group_id) WHERE ((deleted_at IS NULL) AND ((settings -> 'dead_letter_retention'::text) <> '{}'::jsonb));
+
 CREATE INDEX consumer_group_to_close ON lakelog.consumer_group USING btree (group_id) WHERE ((deleted_at IS NOT NULL) AND (closed_at IS NULL));
+
+CREATE INDEX dead_letter_by_age ON lakelog.dead_letter USING btree (group_id, pid, ((state > 0)), at);
 
 CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, pid, state, message_offset, epoch);
 

@@ -10,6 +10,12 @@ select * from lakelog.consumer_group where environment_id = $1 and name = $2 and
 select * from lakelog.consumer_group where environment_id = $1 and name > $2 and deleted_at is null
 order by name limit $3;
 
+-- group_list_retention: lists open groups of all environments that limit their dead letters, by id
+select g.*, e.project, e.name as environment from lakelog.consumer_group g
+join lakelog.environment e on e.environment_id = g.environment_id
+where g.group_id > $1 and g.deleted_at is null and g.settings -> 'dead_letter_retention' <> '{}'
+order by g.group_id limit $2;
+
 -- group_alter: writes new settings and pauses unless the group changed since it was read
 update lakelog.consumer_group set settings = $3, paused = $4, version = version + 1
 where group_id = $1 and version = $2 and deleted_at is null

@@ -118,3 +118,37 @@ with old as materialized (
     delete from lakelog.dead_letter d using old where d.ctid = old.row and d.state > 0 returning 1
 )
 select count(*) from deleted;
+
+-- dead_expire: deletes dead letters that exceed the age or the count that their group keeps, up to a limit, and returns how many
+-- (both limits remove those that died first, so their number is enough; rows that a redrive or a discard holds are left to the
+-- next call, because waiting for them could end in a deadlock)
+with old as materialized (
+    select o.row from unnest($2::bigint[]) as a (pid)
+    cross join (values (false), (true)) as s (finished)
+    cross join lateral (
+        select count(*) as aged from (
+            select from lakelog.dead_letter x
+            where x.group_id = $1 and x.pid = a.pid and (x.state > 0) = s.finished
+              and x.at <= clock_timestamp() - $3::interval
+            limit case when $3::interval is null then 0 else $5::bigint end
+        ) found
+    ) by_age
+    cross join lateral (
+        select count(*) - $4::bigint as excess from (
+            select from lakelog.dead_letter x
+            where x.group_id = $1 and x.pid = a.pid and (x.state > 0) = s.finished
+            limit case when $4::bigint is null then 0 else $4 + $5 end
+        ) found
+    ) by_count
+    cross join lateral (
+        select x.ctid as row from lakelog.dead_letter x
+        where x.group_id = $1 and x.pid = a.pid and (x.state > 0) = s.finished
+        order by x.at, x.message_offset, x.epoch
+        limit least($5, greatest(by_age.aged, by_count.excess, 0))
+        for update skip locked
+    ) o
+    limit $5
+), deleted as (
+    delete from lakelog.dead_letter d using old where d.ctid = old.row returning 1
+)
+select count(*) from deleted;
