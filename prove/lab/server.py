@@ -5,12 +5,12 @@ Otherwise the agents would do nothing in a run of a few minutes. Nothing else di
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
 from lakelog.cli import main
 from lakelog.engine.lake import pipelines
-from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
 from lakelog.storage.postgres.partitions import PostgresStore
@@ -18,7 +18,7 @@ from lakelog.storage.postgres.partitions import PostgresStore
 
 def shorten_intervals() -> None:
     """Change the default intervals of the agents. The server creates them with their defaults."""
-    _defaults(RetentionEnforcer, every_seconds=3.0)
+    os.environ.setdefault("LAKELOG_RETENTION_SECONDS", "3")
     _defaults(Roller, every_seconds=4.0, max_age=timedelta(seconds=8), max_bytes=8 << 20)
     _defaults(Trimmer, every_seconds=5.0)
     # A killed driver must not block its replacement for longer than that takes to start.

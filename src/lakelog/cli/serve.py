@@ -144,7 +144,7 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     catalog, cells = await patiently(opening, limit=settings.start_seconds)
     chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store, logs_groups=True)
     engine = Engine(catalog, cells, chosen)
-    maintenance = Maintenance(engine)
+    maintenance = Maintenance(engine, retention_seconds=settings.retention_seconds)
     try:
         await engine.start()
         maintenance.start()

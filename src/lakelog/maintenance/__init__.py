@@ -1,5 +1,5 @@
 """Background agents, named by what they do. One process runs each of them in a cell; all steps can be repeated."""
 
-from lakelog.maintenance.maintenance import Maintenance
+from lakelog.maintenance.maintenance import RETENTION_SECONDS, Maintenance
 
-__all__ = ["Maintenance"]
+__all__ = ["RETENTION_SECONDS", "Maintenance"]

@@ -17,15 +17,18 @@ _log = logging.getLogger(__name__)
 
 
 class RetentionEnforcer(Agent):
-    def __init__(self, engine: Engine, *, every_seconds: float = 60.0) -> None:
+    def __init__(self, engine: Engine, *, every_seconds: float = 60.0, is_enforced: bool = True) -> None:
         super().__init__(engine.cells, every_seconds=every_seconds)
         self._engine = engine
+        self._is_enforced = is_enforced
 
     async def work(self) -> None:
         elected = await self.elected()
         if DEFAULT_CELL in elected:
             for topic in await self._engine.catalog.topic_deleted():
                 await self.attempt(self._engine.topics.close_deleted(topic))
+        if not self._is_enforced:
+            return
         for topic in await self._engine.catalog.topic_list_all() if elected else ():
             if topic.settings.retention != Retention():
                 await self._enforce(topic, elected)

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lakelog.errors import ConfigurationError
+from lakelog.maintenance import RETENTION_SECONDS
 from lakelog.server.tls import TlsFiles
 
 
@@ -76,6 +77,12 @@ class ServerSettings(BaseSettings):
     )
     drain_seconds: float = Field(
         default=20.0, ge=1.0, le=600.0, description="Time from SIGTERM within which running calls may finish."
+    )
+    retention_seconds: float = Field(
+        default=RETENTION_SECONDS,
+        ge=0.0,
+        le=86_400.0,
+        description="How often the retention of topics and of dead letters is enforced; 0 switches it off.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The lowest level of log lines."

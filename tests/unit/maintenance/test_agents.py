@@ -11,10 +11,12 @@ import pytest
 from lakelog.errors import Unavailable
 from lakelog.maintenance import Maintenance
 from lakelog.maintenance.agent import Agent
+from lakelog.maintenance.retention_enforcer import RetentionEnforcer
+from lakelog.model.topic import Retention, TopicSettings
 from lakelog.storage.memory import MemoryStore
-from lakelog.storage.store import PartitionStore
+from lakelog.storage.store import HeadState, PartitionStore
 from tests.kit.waiting import eventually_async
-from tests.unit.engine.support import one_engine
+from tests.unit.engine.support import one_engine, publish, text
 
 
 class Clumsy(Agent):
@@ -81,6 +83,25 @@ async def test_all_agents_start_and_stop_together() -> None:
         assert len(asyncio.all_tasks()) == before + 5
         await maintenance.stop()
         assert len(asyncio.all_tasks()) == before
+
+
+async def test_retention_that_is_switched_off_removes_nothing_and_finishes_deletes() -> None:
+    async with one_engine() as (engine, scope):
+        before = len(asyncio.all_tasks())
+        maintenance = Maintenance(engine, retention_seconds=0)
+        maintenance.start()
+        assert len(asyncio.all_tasks()) == before + 4, "the agent of dead letters does not start"
+        await maintenance.stop()
+        topic = await engine.topics.create(scope, "orders", 1, TopicSettings(retention=Retention(max_count=1)))
+        await publish(engine, scope, "orders", text("a"), text("b"))
+        deleted = await engine.topics.create(scope, "deleted")
+        await engine.catalog.topic_delete(deleted)
+        await RetentionEnforcer(engine, is_enforced=False).work()
+        (kept,) = await engine.cells[0].heads_read([topic.pid(0)])
+        (closed,) = await engine.cells[0].heads_read([deleted.pid(0)])
+        assert (kept.log_start, closed.state) == (0, HeadState.DELETED)
+        await RetentionEnforcer(engine).work()
+        assert [head.log_start for head in await engine.cells[0].heads_read([topic.pid(0)])] == [1]
 
 
 class Counting(Agent):

@@ -80,6 +80,7 @@ async def test_a_group_is_described_with_its_settings() -> None:
         "assignor": "cooperative-sticky",
         "window": 10,
         "dead_letter_retention": {},
+        "topics": {},
     }
     assert (described["kind"], described["paused"], described["dead_letters"]) == ("lease", [], 0)
     (progress,) = described["progress"]
@@ -140,6 +141,8 @@ async def test_the_retention_of_dead_letters_is_altered_limit_by_limit_and_audit
             assert await alter(made, {"max_age_ms": None}) == {"max_count": 100}
             wrong = ({"max_count": 0}, {"max_count": 1_000_001}, {"max_age_ms": 0}, {"max_bytes": 1})
             assert [await alter(made, each) for each in wrong] == [422] * 4
+            in_topic = {"topic": "jobs", "dead_letter_retention": {"max_count": 5}}
+            assert (await made.call("PATCH", "/v1/groups/billing", json=in_topic)).status == 422, "it is the group's"
             stated = {**WHO, "dead_letter_retention": {"max_count": 5}}
             assert (await made.call("POST", "/v1/consume", json=stated)).status == 422, "consumers do not state it"
     assert 'altered group billing (dead_letter_retention={"max_count":100})' in caplog.text

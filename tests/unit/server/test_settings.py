@@ -30,6 +30,7 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "MEMORY_BYTES": str(64 << 20),
         "START_SECONDS": "5",
         "DRAIN_SECONDS": "5",
+        "RETENTION_SECONDS": "0",
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": "console",
     }
@@ -46,7 +47,14 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PORT", "70000"), ("WORKERS", "0"), ("MEMORY_BYTES", "1"), ("LOG_FORMAT", "xml"), ("CELLS", "[]")],
+    [
+        ("PORT", "70000"),
+        ("WORKERS", "0"),
+        ("MEMORY_BYTES", "1"),
+        ("LOG_FORMAT", "xml"),
+        ("CELLS", "[]"),
+        ("RETENTION_SECONDS", "-1"),
+    ],
 )
 def test_wrong_values_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"LAKELOG_{name}", value)

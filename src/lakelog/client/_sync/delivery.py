@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.client._runtime import within
+from lakelog.client.delivery_log import DeliveryLog
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 from lakelog.model.lease import Verb
@@ -132,6 +133,14 @@ class Delivery(Generic[T_co]):
     def failures(self) -> int:
         """How often the message has failed before."""
         return self._held.failures
+
+    @property
+    def log(self) -> DeliveryLog:
+        """A logger whose lines name the message: topic, group, partition, offset, attempt and id.
+
+        It writes to the logger `lakelog.delivery`, in the text of each line and as fields of each record.
+        """
+        return DeliveryLog(self._held)
 
     def __repr__(self) -> str:
         return f"Delivery(id={self.id!r}, topic={self.topic!r}, key={self.key!r}, attempt={self.attempt})"

@@ -19,7 +19,7 @@ from lakelog.client.worker.lease_extension import LeaseHolder
 from lakelog.client.worker.lease_keeper import LeaseKeeper, ProcessLeaseKeeper, ThreadLeaseKeeper
 from lakelog.client.worker.pool import WorkerSettings
 from lakelog.errors import InvalidRequest, LakelogError
-from lakelog.model.arguments import check_positive_seconds, check_text, check_texts, refusal
+from lakelog.model.arguments import check_positive_seconds, check_seconds, check_text, check_texts, refusal
 from lakelog.model.lease import Answered, LeaseAnswer
 from lakelog.model.names import check_name
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lakelog.client.embedding.portal import EngineHost
 
 _STORE = "LAKELOG_OBJECT_STORE"
+_RETENTION = "LAKELOG_RETENTION_SECONDS"
 _DEFAULT = "default"
 
 
@@ -76,8 +77,20 @@ class _ClientArguments:
             cells=check_texts("cells", self.cells or {}),
             allow_not_durable=self.allow_not_durable,
             object_store=check_text("object_store", self.object_store or os.environ.get(_STORE, "")) or None,
+            retention_seconds=_retention_seconds(),
         )
         return EngineHost(settings, self.project, self.environment, own_thread=own_thread)
+
+
+def _retention_seconds() -> float:
+    """Return how often an embedded engine enforces retention: `LAKELOG_RETENTION_SECONDS`, or the default."""
+    from lakelog.maintenance import RETENTION_SECONDS
+
+    text = os.environ.get(_RETENTION, "")
+    try:
+        return check_seconds(_RETENTION, float(text)) if text else RETENTION_SECONDS
+    except ValueError:
+        raise refusal(_RETENTION, "a number of seconds, or 0 to switch retention off", text) from None
 
 
 class _Connection:

@@ -27,6 +27,11 @@ class HeldMessage(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     @property
+    def group(self) -> str:
+        """The name of the group; empty if there is none."""
+        ...
+
+    @property
     def attempt(self) -> int: ...
 
     @property

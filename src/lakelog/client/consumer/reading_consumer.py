@@ -43,14 +43,17 @@ _NO_ANSWERS = "Messages of this consumer have no answers. {}"
 class ReadMessage:
     """A message that was read by position, in the form of a delivery. It has no answers."""
 
-    __slots__ = ("_hint", "loop", "message")
+    __slots__ = ("_hint", "group", "loop", "message")
 
     attempt = 1
     failures = 0
 
-    def __init__(self, message: ReceivedMessage[Any], loop: asyncio.AbstractEventLoop, hint: str) -> None:
+    def __init__(
+        self, message: ReceivedMessage[Any], loop: asyncio.AbstractEventLoop, hint: str, group: str = ""
+    ) -> None:
         self.message = message
         self.loop = loop
+        self.group = group
         self._hint = hint
 
     async def settle(self, verb: Verb, **_: object) -> Answered:
@@ -86,6 +89,7 @@ class ReadingConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._committing = asyncio.Lock()
         self._stopped = False
+        self._group = group or ""
         self._hint = "Use `consumer.commit(message)`." if group is not None else "It has no group, and commits nothing."
 
     async def start(self) -> None:
@@ -127,7 +131,7 @@ class ReadingConsumer:
         found = self._readers.take(count)
         self._give(caller, by_place(found))
         loop = asyncio.get_running_loop()
-        return HeldList([ReadMessage(message, loop, self._hint) for message in found])
+        return HeldList([ReadMessage(message, loop, self._hint, self._group) for message in found])
 
     async def pull_columns(self, count: int, seconds: float | None, caller: object) -> ReadColumns | None:
         """Return a page of one partition; None if there was none within `seconds`."""

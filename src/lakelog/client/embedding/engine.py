@@ -12,7 +12,7 @@ from datetime import datetime
 from lakelog.engine import Engine, EngineSettings
 from lakelog.engine.clock import ExactClock
 from lakelog.errors import ConfigurationError, NotDurable
-from lakelog.maintenance import Maintenance
+from lakelog.maintenance import RETENTION_SECONDS, Maintenance
 from lakelog.model.names import check_name
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore, utcnow
@@ -30,6 +30,8 @@ class EmbeddedSettings:
     object_store: str | None = None
     agents: bool = True
     """True to run maintenance in this engine. The keeper process of a worker leaves it to the worker."""
+    retention_seconds: float = RETENTION_SECONDS
+    """How often this engine enforces retention; 0 for never."""
     clock: Callable[[], datetime] | None = None
     """The clock of an engine in memory. None means the machine's."""
 
@@ -47,9 +49,9 @@ class EmbeddedSettings:
 class EmbeddedEngine:
     """A started engine with its agents. Belongs to the event loop that opened it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, retention_seconds: float = RETENTION_SECONDS) -> None:
         self.engine = engine
-        self._maintenance = Maintenance(engine)
+        self._maintenance = Maintenance(engine, retention_seconds=retention_seconds)
         self._scopes: dict[tuple[str, str], Scope] = {}
 
     @classmethod
@@ -59,7 +61,7 @@ class EmbeddedEngine:
             engine = Engine(MemoryCatalog(clock), {DEFAULT_CELL: MemoryStore(clock)}, _engine_settings(settings))
         else:
             engine = await _open_postgres(settings)
-        embedded = cls(engine)
+        embedded = cls(engine, retention_seconds=settings.retention_seconds)
         await engine.start()
         if settings.agents:
             embedded._maintenance.start()

@@ -181,7 +181,9 @@ class LeaseTaker:
     def hold(self, head: LeaseHead, deadlines: Deadlines) -> WorkerLease:
         """Return a lease that the keeper keeps from its next flush on."""
         options = self.source.options
-        lease = WorkerLease(head, options.lease_ms, self.sender, options.timeout_seconds, deadlines.moved)
+        lease = WorkerLease(
+            head, options.lease_ms, self.sender, options.timeout_seconds, deadlines.moved, self.source.group
+        )
         lease.until = time.monotonic() + options.timeout_seconds
         lease.kept = self._keeper.keep(self._holder, lease.partition, lease.token, options.lease_ms / 1000, lease.until)
         return lease

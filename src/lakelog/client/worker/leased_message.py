@@ -42,6 +42,7 @@ class WorkerLease:
         sender: AnswerSender,
         timeout_seconds: float,
         moved: Callable[[WorkerLease], None],
+        group: str = "",
     ) -> None:
         self.head = head
         self.partition = head.partition
@@ -52,6 +53,7 @@ class WorkerLease:
         self.timeout_seconds = timeout_seconds
         self.moved = moved
         """Called when the deadline of a handler changes."""
+        self.group = group
         self.loop = asyncio.get_running_loop()
         self.kept = 0
         """The number of the lease at the keeper."""
@@ -106,6 +108,10 @@ class LeasedMessage:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return self.lease.loop
+
+    @property
+    def group(self) -> str:
+        return self.lease.group
 
     @property
     def attempt(self) -> int:

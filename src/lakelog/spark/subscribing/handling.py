@@ -76,6 +76,7 @@ class HandlerTask(NamedTuple):
     attempt: int
     failures: int
     chain: int
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
