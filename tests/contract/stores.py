@@ -29,6 +29,7 @@ _AGING = (
     ("key_reservation", "expires_at"),
     ("key_append", "expires_at"),
     ("producer", "at"),
+    ("once_value", "accepted_at"),
     ("period", "began_at"),
     ("period", "ended_at"),
     ("unslotted", "migrated_at"),

@@ -24,7 +24,7 @@ from tests.contract.group_values import (
 from tests.contract.stores import Backing
 from tests.contract.values import new_pids
 
-OK, CONFLICT, TIME = CommitStatus
+OK, CONFLICT, TIME, _ = CommitStatus
 
 
 async def test_a_journal_grows_row_by_row_and_is_read_back(backing: Backing) -> None:

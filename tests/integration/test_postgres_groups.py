@@ -26,7 +26,7 @@ from tests.kit.postgres import Cluster
 from tests.kit.proxy import FaultProxy
 from tests.kit.waiting import eventually_async
 
-OK, CONFLICT, TIME = CommitStatus
+OK, CONFLICT, TIME, _ = CommitStatus
 GROUP, PID = 7, 1 << 16
 INSERT = (
     "insert into lakelog.journal (group_id, pid, version, snapshot_version, at, body) values (7, $1, $2, 0, now(), '')"

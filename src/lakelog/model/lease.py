@@ -25,6 +25,7 @@ DelayMs = Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)]
 OffsetRange = Annotated[tuple[Natural, ...], Meta(min_length=2, max_length=2)]
 """The first and the last offset, both included."""
 Offsets = Annotated[tuple[Natural | OffsetRange, ...], Meta(min_length=1, max_length=MAX_BATCH_MESSAGES)]
+OnceValues = dict[Natural, Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]]
 Ranges = Sequence[tuple[int, int]]
 """Offsets as (first, end) pairs, the end not included; ascending."""
 
@@ -41,6 +42,8 @@ class Verb(StrEnum):
     FAIL = "fail"
     """A nack without a retry: the message becomes a dead letter immediately."""
     DISCARD = "discard"
+    FILTER_REPEATS = "filter_repeats"
+    """Finish the messages whose value in `once` repeats one that the group accepted. Leave the others open."""
     EXTEND = "extend"
 
 
@@ -58,6 +61,8 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
         traceback: The traceback of a failure; at most 8 KiB are kept.
         lease_ms: The time for which an extend prolongs the lease.
         alone: True in an extend if the suspect of the lease now runs alone in its process.
+        once: For an ack or filter_repeats: by offset, the hash of a value of which the group accepts one run in 24
+            hours, 32 hexadecimal digits. Messages that repeat a value are finished as filtered.
     """
 
     verb: Verb
@@ -69,6 +74,15 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
     traceback: Text | None = None
     lease_ms: LeaseMs = DEFAULT_LEASE_MS
     alone: bool = False
+    once: OnceValues = {}  # noqa: RUF012 - msgspec copies it
+
+    def value_hashes(self) -> dict[int, bytes]:
+        """Return `once` as bytes. Raise `InvalidRequest` for offsets that the answer does not name."""
+        ranges = self.ranges
+        for offset in self.once:
+            if not any(first <= offset < end for first, end in ranges):
+                raise InvalidRequest(f"`once` has offset {offset}, which is not among the offsets of the answer.")
+        return {offset: bytes.fromhex(value) for offset, value in self.once.items()}
 
     @property
     def ranges(self) -> Ranges:
@@ -93,6 +107,8 @@ class LeaseAnswer(Request, frozen=True, kw_only=True):
             raise InvalidRequest("Every answer needs `offsets`, except an extend with a `token`.")
 
 
+ONCE_VERBS = frozenset({Verb.ACK, Verb.FILTER_REPEATS})
+"""The verbs that use `LeaseAnswer.once`."""
 LeaseAnswers = Annotated[tuple[LeaseAnswer, ...], Meta(min_length=1, max_length=MAX_BATCH_MESSAGES)]
 
 
@@ -151,12 +167,14 @@ class Answered(Value, frozen=True, kw_only=True):
         dead: The offsets that the answer made dead letters.
         retry_in_ms: After a nack, the time until the next delivery of the first of its messages.
         max_attempts: After a nack, the number of failures after which the group's retry policy ends a message.
+        filtered: The offsets with values in `once` that were finished as filtered, because they repeat a value.
     """
 
     expires_ms: int | None = None
     dead: Sequence[int] = ()
     retry_in_ms: int | None = None
     max_attempts: int | None = None
+    filtered: Sequence[int] = ()
 
 
 def kept_reason(text: str) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import LakelogError
 from lakelog.model.lease import Answered, LeaseAnswer, Ranges, Verb
@@ -42,7 +44,7 @@ class Hands:
         self._held[leased.partition, leased.token] = set(leased.offsets)
 
     def answered(self, said: LeaseAnswer) -> None:
-        if said.verb is Verb.EXTEND:
+        if said.verb in (Verb.EXTEND, Verb.FILTER_REPEATS):
             return
         place = self._place(said)
         if place is None:
@@ -101,8 +103,11 @@ class Streams:
     ) -> None:
         for hands in self._open.get(caller, ()):
             for each, result in zip(said, results, strict=True):
-                if not isinstance(result, LakelogError):
-                    hands.answered(each)
+                if isinstance(result, LakelogError):
+                    continue
+                hands.answered(each)
+                if result.filtered:
+                    hands.answered(replace(each, verb=Verb.ACK, offsets=tuple(result.filtered)))
 
 
 def _within(offset: int, ranges: Ranges) -> bool:

@@ -26,6 +26,8 @@ JOURNAL_GRACE_SECONDS = 60.0
 """Minimum age of a snapshot before the rows that it replaces are deleted. No statement of a server runs this long."""
 JOURNAL_READ_ROWS = 1000
 """A reader that is further behind than this number of rows gets the newest snapshot and the rows after it."""
+ONCE_MEMORY = timedelta(hours=24)
+"""How long a group remembers a value of which it accepted a run."""
 GROUP_MEMORY = timedelta(hours=1)
 """How long the rows of a deleted group are searched for, because a server that missed the delete may still write
 some.
@@ -211,6 +213,12 @@ class JournalEntry:
     nonce: int = 0
     after_nonce: int = 0
     dead_letters: Sequence[NewDeadLetter] = ()
+    incarnation: int = 0
+    """The topic of the partition."""
+    accepted_values: Sequence[bytes] = ()
+    """Hashes of values of which the decision accepts a run. The entry is written only if the group accepted no run with
+    any of them in this topic during `ONCE_MEMORY`, and they are remembered with it. Each occurs once in an entry.
+    """
 
 
 class CommitStatus(IntEnum):
@@ -221,12 +229,15 @@ class CommitStatus(IntEnum):
     """The journal has another last row. Read the new rows and decide again."""
     TIME = 2
     """The clock is outside the bounds. Decide again with `clock_ms`."""
+    REPEATED = 3
+    """The group has accepted runs with some of the values, which `taken` names. Decide again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
     status: CommitStatus
     clock_ms: int
+    taken: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,9 +291,13 @@ class GroupStore(Protocol):
         """Write entries in one commit and return one result each, in order; at most one entry per (group, partition).
 
         Each entry is written whole, with its dead letters, or not at all, independently of the others. It is durable
-        when this method returns. An entry whose predecessor was trimmed is a conflict. After `OutcomeUnknown`,
-        `journals_read` shows what was written.
+        when this method returns. An entry whose predecessor was trimmed is a conflict, and so is one that accepts the
+        same value as an earlier entry of the commit. After `OutcomeUnknown`, `journals_read` shows what was written.
         """
+        ...
+
+    async def once_find(self, group_id: int, incarnation: int, values: Collection[bytes]) -> frozenset[bytes]:
+        """Return the values, as hashes, of which the group has accepted a run in the topic during `ONCE_MEMORY`."""
         ...
 
     async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int | None:

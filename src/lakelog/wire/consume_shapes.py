@@ -50,7 +50,7 @@ class LeaseShape(ReplyShape, frozen=True, kw_only=True):
 
 
 class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of one answer; `dead` are the offsets that became dead letters.
+    """The result of one answer; `dead` are the offsets that became dead letters, `filtered` those that repeat a value.
 
     For a nack, `retry_in_ms` is the time until the next attempt, and `max_attempts` the group's limit of failures.
     """
@@ -60,6 +60,7 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead: list[int] | None = None
     retry_in_ms: int | None = None
     max_attempts: int | None = None
+    filtered: list[int] | None = None
     error: dict[str, Any] | None = None
 
     @classmethod
@@ -67,7 +68,7 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the outcome of an answer as JSON shows it."""
         if isinstance(outcome, LakelogError):
             return cls(error=problem_of(outcome))
-        if outcome.expires_ms is None and not outcome.dead and outcome.max_attempts is None:
+        if outcome == _DONE:
             return _OK
         return cls(
             ok=True,
@@ -75,6 +76,7 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
             dead=list(outcome.dead) or None,
             retry_in_ms=outcome.retry_in_ms,
             max_attempts=outcome.max_attempts,
+            filtered=list(outcome.filtered) or None,
         )
 
     def outcome(self) -> Answered | LakelogError:
@@ -86,10 +88,12 @@ class AnswerResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
             dead=tuple(self.dead or ()),
             retry_in_ms=self.retry_in_ms,
             max_attempts=self.max_attempts,
+            filtered=tuple(self.filtered or ()),
         )
 
 
 _OK = AnswerResult(ok=True)
+_DONE = Answered()
 
 
 class ConsumeReply(Struct, frozen=True, kw_only=True, omit_defaults=True):

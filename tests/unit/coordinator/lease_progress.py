@@ -78,6 +78,10 @@ class Progress:
     memory: Callable[[int], Memory] = lambda token: Memory.DETAIL
     """A closed lease."""
     dead_messages: list[tuple[int, int, int, int]] = field(default_factory=list)
+    accepted_values: list[bytes] = field(default_factory=list)
+    """Values of which the present step accepts a run."""
+    filtered: list[int] = field(default_factory=list)
+    """Messages that the last answer, or the one that it repeats, finished as filtered."""
     seen: Counter[str] = field(default_factory=Counter)
     lower: list[int] = field(default_factory=list)
     """Times from which on the present step holds."""

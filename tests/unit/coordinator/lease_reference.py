@@ -136,6 +136,9 @@ class Reference(Progress):
     def settle(self, operation: FinishMessages, context: StepContext) -> None:
         if not operation.ranges:
             raise Refused("invalid_request")
+        if operation.once:
+            self.settle_once(operation, context)
+            return
         said, stage = ("discarded", MessageState.DISCARDED) if operation.discard else ("acked", MessageState.ACKED)
         hold = self.find(operation.owner, operation.token, operation.ranges[0][0], context.now_ms)
         if operation.through:
@@ -153,6 +156,32 @@ class Reference(Progress):
             self.note_repeat(hold)
         for offset in [offset for offset in offsets if offset in hold.open]:
             self.move(self.leave(hold, offset, said), stage, said)
+
+    def settle_once(self, operation: FinishMessages, context: StepContext) -> None:
+        """The first message of a value is acked, unless one was accepted before; the others are filtered."""
+        hold = self.find(operation.owner, operation.token, operation.ranges[0][0], context.now_ms)
+        offsets = self.named(hold, operation.ranges, ["acked", "discarded"])
+        is_outlined = hold.closed is not None and self.memory(hold.token) is Memory.OUTCOME
+        if not operation.only_taken:
+            self.check_order(hold, offsets)
+        if not set(offsets) & set(hold.open):
+            self.note_repeat(hold)
+        taken = {*operation.taken, *self.accepted_values}
+        for offset in [offset for offset in offsets if offset in hold.open]:
+            value = operation.once.get(offset)
+            if value in taken:
+                self.move(self.leave(hold, offset, "discarded"), MessageState.FILTERED, "filtered as a repeat")
+            elif not operation.only_taken:
+                self.move(self.leave(hold, offset, "acked"), MessageState.ACKED, "acked")
+                if value is not None:
+                    self.accepted_values.append(value)
+                    taken.add(value)
+        said = dict.fromkeys(offsets, *set(hold.said.values())) if is_outlined else hold.said
+        self.filtered = [offset for offset in sorted(operation.once) if said.get(offset) == "discarded"]
+
+    def filtered_by(self, operation: object) -> list[int]:
+        """What the reply to the last operation says about repeats."""
+        return self.filtered if isinstance(operation, FinishMessages) and operation.once else []
 
     def note_repeat(self, hold: Hold) -> None:
         self.seen["repeated answer"] += 1

@@ -146,6 +146,8 @@ class World:
         reference.lower, reference.upper = [], []
         assert [(d.offset, d.epoch, d.deliveries, d.failures) for d in taken.dead_messages] == reference.dead_messages
         reference.dead_messages = []
+        assert list(taken.accepted_values) == reference.accepted_values
+        reference.accepted_values = []
         for hold in reference.closed:
             if (hold.closed or 0) >= self.now - REMEMBER_MS and len(set(hold.said.values())) == 1:
                 assert self._memory(hold.token) is not Memory.NONE, "an outcome is remembered for a minute"
@@ -187,6 +189,7 @@ class World:
             return
         assert not isinstance(reply, LakelogError), (operation, reply)
         assert list(reply.dead) == list(dead)
+        assert list(reply.filtered) == self.reference.filtered_by(operation)
         assert reply.cut == self.reference.seen["cut by a skip"] - skipped
         if isinstance(operation, ExtendLease):
             assert reply.until_ms in [hold.until for hold in self.reference.held_by(operation.owner)]
@@ -327,12 +330,22 @@ class World:
             return ExtendLease(**about, lease_ms=rng.choice((0, 200, 1000)), offset=offset, alone=rng.random() < 0.5)
         ranges = self._ranges(list(lease.open))
         if kind == "settle":
+            if rng.random() < 0.3 and all(end - first < 100 for first, end in ranges):
+                return self._finish_once(about, ranges)
             discard, through = rng.random() < 0.2, rng.random() < 0.2
             return FinishMessages(**about, ranges=ranges, discard=discard, through=through)
         # Servers usually release unreadable messages, which does not count as a failure.
         uncounted = 30 if min(lease.open) < self.log_start else 3
         how = rng.choices((ReturnKind.NACK, ReturnKind.RELEASE, ReturnKind.FATAL_NACK), (6, uncounted, 1))[0]
         return ReturnMessages(**about, ranges=ranges, kind=how, delay_ms=rng.choice((None, None, 0, 300)), reason="so")
+
+    def _finish_once(self, about: dict[str, Any], ranges: list[tuple[int, int]]) -> FinishMessages:
+        """Return an ack of messages with values that often repeat, or the end of the repeats alone."""
+        rng = self.random
+        offsets = [offset for first, end in ranges for offset in range(first, end)]
+        once = {offset: b"%d" % rng.randrange(4) for offset in offsets if rng.random() < 0.9} or {0: b"x"}
+        taken = frozenset(b"%d" % value for value in range(4) if rng.random() < 0.3)
+        return FinishMessages(**about, ranges=ranges, once=once, taken=taken, only_taken=rng.random() < 0.4)
 
     def _ranges(self, opened: list[int]) -> list[tuple[int, int]]:
         rng = self.random

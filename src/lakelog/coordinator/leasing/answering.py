@@ -36,6 +36,8 @@ _FINAL = (DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED, DeliveryOutcome.DEAD
 
 
 def finish_messages(decision: StepInProgress, operation: FinishMessages) -> Accepted:
+    if operation.once:
+        return _finish_once(decision, operation)
     outcome = DeliveryOutcome.DISCARDED if operation.discard else DeliveryOutcome.ACKED
     lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
     if isinstance(lease, ClosedLease):
@@ -52,6 +54,50 @@ def finish_messages(decision: StepInProgress, operation: FinishMessages) -> Acce
     if named:
         decision.finish(lease.token, outcome, named)
     return _DONE
+
+
+def _finish_once(decision: StepInProgress, operation: FinishMessages) -> Accepted:
+    """Ack messages, except those that repeat a value of which a run was accepted: these are finished as filtered.
+
+    Filtered messages have the outcome of discarded ones, so that a repeated answer finds them.
+    """
+    lease = _lease_of(decision, operation.owner, operation.token, operation.ranges)
+    same = (DeliveryOutcome.ACKED, DeliveryOutcome.DISCARDED)
+    if isinstance(lease, ClosedLease):
+        _check_repeated(lease, operation.ranges, same)
+    else:
+        acked, filtered = _split_repeats(decision, operation, _open_of(lease, operation.ranges, same))
+        if operation.only_taken:
+            acked = []
+        else:
+            _check_order(decision, lease, to_ranges(sorted([*acked, *filtered])))
+            decision.accepted_values.update(
+                (operation.once[offset], None) for offset in acked if offset in operation.once
+            )
+        for outcome, offsets in ((DeliveryOutcome.DISCARDED, filtered), (DeliveryOutcome.ACKED, acked)):
+            if offsets:
+                is_filtered = outcome is DeliveryOutcome.DISCARDED
+                decision.finish(lease.token, outcome, to_ranges(offsets), filtered=is_filtered)
+    gone = lease.done.get(DeliveryOutcome.DISCARDED, [])
+    return Accepted(filtered=[offset for offset in sorted(operation.once) if in_ranges(gone, offset)])
+
+
+def _split_repeats(
+    decision: StepInProgress, operation: FinishMessages, named: list[int]
+) -> tuple[list[int], list[int]]:
+    """Return the open messages that are the first with their value, or have none, and those that repeat a value."""
+    acked: list[int] = []
+    filtered: list[int] = []
+    seen = {*operation.taken, *decision.accepted_values}
+    for offset in of_ranges(named):
+        value = operation.once.get(offset)
+        if value is not None and value in seen:
+            filtered.append(offset)
+            continue
+        acked.append(offset)
+        if value is not None and not operation.only_taken:
+            seen.add(value)
+    return acked, filtered
 
 
 def return_messages(decision: StepInProgress, operation: ReturnMessages) -> Accepted:

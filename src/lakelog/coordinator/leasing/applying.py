@@ -89,7 +89,9 @@ def _messages_finished(state: DeliveryState, event: events.MessagesFinished, at:
     if state.histories or state.expires:
         for offset in of_ranges(event.ranges):
             _forget(state, offset)
-    if event.verb == DeliveryOutcome.ACKED:
+    if event.filtered:
+        state.counts.filtered += before - len(lease.open)
+    elif event.verb == DeliveryOutcome.ACKED:
         state.counts.acked += before - len(lease.open)
     else:
         state.counts.discarded += before - len(lease.open)

@@ -44,11 +44,16 @@ class FrontierMoved(Event, frozen=True, tag=2):
 
 
 class MessagesFinished(Event, frozen=True, tag=3):
-    """The owner acked or discarded messages."""
+    """The owner acked or discarded messages.
+
+    `filtered` means that the messages repeat a value of which the group has accepted a run. Versions without this field
+    count them as discarded.
+    """
 
     token: int
     verb: int
     ranges: list[int]
+    filtered: bool = False
 
 
 class MessagesReturned(Event, frozen=True, tag=4):

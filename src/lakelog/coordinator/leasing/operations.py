@@ -91,6 +91,17 @@ class FinishMessages:
     discard: bool = False
     through: bool = False
     generation: int | None = None
+    once: Mapping[int, bytes] = field(default_factory=dict)
+    """The hashes of the values of which the group accepts one run each, by offset."""
+    taken: frozenset[bytes] = frozenset()
+    """The hashes of values of which the group has accepted a run. Their messages are finished as filtered."""
+    only_taken: bool = False
+    """True to finish only the messages with a taken value, and leave the others open."""
+
+    @property
+    def finishes_none(self) -> bool:
+        """Return whether this finishes only messages with a taken value, and has none."""
+        return self.only_taken and self.taken.isdisjoint(self.once.values())
 
 
 class ReturnKind(IntEnum):
@@ -197,6 +208,8 @@ class Accepted:
     """For a nack: number of failures after which the retry policy ends a message."""
     cut: int = 0
     """For a skip: number of messages that were cut."""
+    filtered: Sequence[int] = ()
+    """For messages with values of which one run is accepted: those that were finished as filtered."""
 
 
 Reply = Granted | NothingAvailable | Accepted
@@ -229,3 +242,5 @@ class StepResult:
     not_after_ms: int
     expired: Sequence[str] = ()
     """The owners of leases that expired."""
+    accepted_values: Sequence[bytes] = ()
+    """The hashes of values of which this step accepts a run. The result is valid only if no other run was accepted."""

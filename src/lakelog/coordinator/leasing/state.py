@@ -46,7 +46,14 @@ MESSAGE_TRANSITIONS: Mapping[MessageState, frozenset[MessageState]] = {
         }
     ),
     MessageState.LEASED: frozenset(
-        {MessageState.ACKED, MessageState.DISCARDED, MessageState.DEAD, MessageState.WAITING, MessageState.SKIPPED}
+        {
+            MessageState.ACKED,
+            MessageState.DISCARDED,
+            MessageState.DEAD,
+            MessageState.FILTERED,
+            MessageState.WAITING,
+            MessageState.SKIPPED,
+        }
     ),
     MessageState.WAITING: frozenset({MessageState.LEASED, MessageState.EXPIRED, MessageState.CUT}),
     MessageState.SKIPPED: frozenset({MessageState.LEASED, MessageState.EXPIRED, MessageState.CUT}),

@@ -66,6 +66,7 @@ def step(state: DeliveryState, operations: Sequence[Operation], context: StepCon
         not_before_ms=decision.not_before,
         not_after_ms=decision.not_after,
         expired=decision.expired,
+        accepted_values=tuple(decision.accepted_values),
     )
 
 
@@ -81,6 +82,7 @@ class StepInProgress:
         self._finished: dict[int, events.MessagesFinished] = {}
         self.dead_messages: list[DeadMessage] = []
         self.expired: list[str] = []
+        self.accepted_values: dict[bytes, None] = {}
         self.not_before = self.now - CLOCK_SLACK_MS
         self.not_after = self.now + CLOCK_SLACK_MS
 
@@ -89,12 +91,12 @@ class StepInProgress:
         apply(self.state, event, self.now)
         self.events.append(event)
 
-    def finish(self, token: int, outcome: DeliveryOutcome, ranges: list[int]) -> None:
+    def finish(self, token: int, outcome: DeliveryOutcome, ranges: list[int], *, filtered: bool = False) -> None:
         """Emit a finish event, and merge the finish events of one lease into one."""
-        event = events.MessagesFinished(token, outcome, ranges)
+        event = events.MessagesFinished(token, outcome, ranges, filtered)
         apply(self.state, event, self.now)
         last = self._finished.pop(token, event)
-        if last.verb != outcome:
+        if (last.verb, last.filtered) != (outcome, filtered):
             self.flush()
             self.events.append(last)
         elif last is not event:

@@ -94,6 +94,8 @@ class Decider:
             body=encode_state(state) if snapshot else encode_events(decided.events, now_ms, summarize(state)),
             not_before_ms=decided.not_before_ms,
             not_after_ms=decided.not_after_ms,
+            incarnation=journal.topic.incarnation,
+            accepted_values=decided.accepted_values,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakelog.coordinator.leasing import operations
 from lakelog.coordinator.leasing.codec import decode_state, replay
@@ -43,6 +43,11 @@ class PendingOperation:
             self.is_unknown = True
         if isinstance(reply, operations.Granted):
             self.until_ms = reply.until_ms
+
+    def take_values(self, taken: frozenset[bytes]) -> None:
+        """Record that runs with these values were accepted. The next decision filters messages that repeat them."""
+        if isinstance(self.operation, operations.FinishMessages) and self.operation.once:
+            self.operation = replace(self.operation, taken=self.operation.taken | taken)
 
     def is_search(self) -> bool:
         """Return whether the operation searches for a lease that an earlier call with the same request got."""

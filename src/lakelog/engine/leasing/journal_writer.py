@@ -88,6 +88,9 @@ class JournalWriter:
             clock.corrected(answer.clock_ms)
         else:
             clock.heard(answer.clock_ms)
+        if answer.status is CommitStatus.REPEATED:
+            for pending in commit.pending:
+                pending.take_values(answer.taken)
         if answer.status is not CommitStatus.OK:
             self._again(commit, Unavailable("Too many servers change the group's progress at once; try again."))
             return []

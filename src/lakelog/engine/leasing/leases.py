@@ -32,7 +32,7 @@ from lakelog.errors import (
 )
 from lakelog.model import limits
 from lakelog.model.group import MAX_OWNER_BYTES, Group, GroupKind, GroupTopic, Order
-from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer
+from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.membership import Membership
 from lakelog.model.shard import Shard
 from lakelog.model.topic import Scope, Topic
@@ -184,7 +184,23 @@ class Leases:
         found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
         its = await self._directory.resolve(scope, group, kind=GroupKind.LEASE, create=False)
         group_topic = await self._directory.group_topic(its, found)
-        return PendingAnswers(self._context.journals, found, its, group_topic, owner, answers, generation)
+        taken = await self._taken_values(its, found, answers)
+        return PendingAnswers(self._context.journals, found, its, group_topic, owner, answers, generation, taken)
+
+    async def _taken_values(self, group: Group, topic: Topic, answers: Sequence[LeaseAnswer]) -> frozenset[bytes]:
+        """Return the values that answers want to filter and of which the group has accepted a run.
+
+        Each cell remembers the values of its own partitions.
+        """
+        wanted: dict[int, set[bytes]] = {}
+        for each in answers:
+            if each.verb is Verb.FILTER_REPEATS and each.partition < topic.partitions:
+                wanted.setdefault(topic.cells[each.partition], set()).update(each.value_hashes().values())
+        found = [
+            await self._context.cells[cell].groups.once_find(group.group_id, topic.incarnation, values)
+            for cell, values in wanted.items()
+        ]
+        return frozenset().union(*found)
 
     # Dispatchers ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.topics import no_partition
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.group import MAX_LEASE_MS, MIN_LEASE_MS, Group, GroupTopic
-from lakelog.model.lease import MAX_DELAY_MS, Answered, LeaseAnswer, Verb, kept_reason
+from lakelog.model.lease import MAX_DELAY_MS, ONCE_VERBS, Answered, LeaseAnswer, Verb, kept_reason
 from lakelog.model.topic import Topic
 
 
@@ -26,7 +26,9 @@ class PendingAnswers:
     owner: str
     answers: Sequence[LeaseAnswer]
     generation: int | None = None
-    _replies: list[asyncio.Future[operations.Reply] | LakelogError] = field(default_factory=list)
+    taken: frozenset[bytes] = frozenset()
+    """Hashes of values in the answers of which the group has accepted a run."""
+    _replies: list[asyncio.Future[operations.Reply] | LakelogError | None] = field(default_factory=list)
 
     def submit(self) -> None:
         """Submit the answers in order, once."""
@@ -37,21 +39,27 @@ class PendingAnswers:
                 if not 0 <= answer.partition < self.topic.partitions:
                     raise no_partition(self.topic, answer.partition)
                 journal = self.journals.journal(self.group, self.group_topic, self.topic, answer.partition)
-                operation = _operation(self.owner, answer, self.generation)
-                self._replies.append(self.journals.submit(journal, operation))
+                operation = _operation(self.owner, answer, self.generation, self.taken)
+                if isinstance(operation, operations.FinishMessages) and operation.finishes_none:
+                    # Not worth a decision, which would be confirmed against the journal.
+                    self._replies.append(None)
+                else:
+                    self._replies.append(self.journals.submit(journal, operation))
             except LakelogError as refusal:
                 self._replies.append(refusal)
 
     async def outcomes(self) -> list[Answered | LakelogError]:
         """Wait until all answers are decided, and return one outcome for each, in order."""
         self.submit()
-        waiting = [each for each in self._replies if not isinstance(each, LakelogError)]
+        waiting = [each for each in self._replies if isinstance(each, asyncio.Future)]
         if waiting:
             await asyncio.wait(waiting)
         return [_answered(each) for each in self._replies]
 
 
-def _answered(reply: asyncio.Future[operations.Reply] | LakelogError) -> Answered | LakelogError:
+def _answered(reply: asyncio.Future[operations.Reply] | LakelogError | None) -> Answered | LakelogError:
+    if reply is None:
+        return Answered()
     if isinstance(reply, LakelogError):
         return reply
     refusal = reply.exception()
@@ -60,7 +68,11 @@ def _answered(reply: asyncio.Future[operations.Reply] | LakelogError) -> Answere
     done = reply.result()
     assert isinstance(done, operations.Accepted)
     return Answered(
-        expires_ms=done.until_ms, dead=done.dead, retry_in_ms=done.retry_in_ms, max_attempts=done.max_attempts
+        expires_ms=done.until_ms,
+        dead=done.dead,
+        retry_in_ms=done.retry_in_ms,
+        max_attempts=done.max_attempts,
+        filtered=done.filtered,
     )
 
 
@@ -71,7 +83,9 @@ _RETURNS: Mapping[Verb, operations.ReturnKind] = {
 }
 
 
-def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> operations.Operation:
+def _operation(
+    owner: str, answer: LeaseAnswer, generation: int | None, taken: frozenset[bytes]
+) -> operations.Operation:
     verb, token, ranges = answer.verb, answer.token, answer.ranges
     if verb is Verb.EXTEND:
         check_lease_ms(answer.lease_ms)
@@ -105,6 +119,9 @@ def _operation(owner: str, answer: LeaseAnswer, generation: int | None) -> opera
         discard=verb is Verb.DISCARD,
         through=verb is Verb.ACK_THROUGH,
         generation=generation,
+        once=answer.value_hashes() if verb in ONCE_VERBS else {},
+        taken=taken,
+        only_taken=verb is Verb.FILTER_REPEATS,
     )
 
 

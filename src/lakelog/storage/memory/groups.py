@@ -13,6 +13,7 @@ from lakelog.storage.changes import KnownRows
 from lakelog.storage.groups import (
     JOURNAL_GRACE_SECONDS,
     JOURNAL_READ_ROWS,
+    ONCE_MEMORY,
     CommitResult,
     CommitStatus,
     DeadLetterKey,
@@ -28,6 +29,7 @@ from lakelog.storage.memory.clock import Clock, milliseconds
 from lakelog.storage.store import Append, Appended, Refused
 
 _GRACE_MS = int(JOURNAL_GRACE_SECONDS * 1000)
+_ONCE_MS = ONCE_MEMORY // timedelta(milliseconds=1)
 _HEARTBEAT_MEMORY_MS = 24 * 3600 * 1000
 
 
@@ -93,6 +95,8 @@ class MemoryGroups:
         self._members: dict[int, list[tuple[int, bytes, int]]] = {}
         self._seen: dict[tuple[int, str], int] = {}
         self._dead: dict[tuple[int, DeadLetterKey], StoredDeadLetter] = {}
+        self._once: dict[tuple[int, int, bytes], int] = {}
+        """When a run was accepted, by group id, incarnation of the topic, and hash of the value."""
 
     async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         await asyncio.sleep(0)
@@ -123,7 +127,14 @@ class MemoryGroups:
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         await asyncio.sleep(0)
         now = self._now()
-        return [CommitResult(status=self._commit(entry, now), clock_ms=now) for entry in entries]
+        # PostgreSQL cannot tell whether the earlier entry of a commit with the same value is written.
+        seen: set[tuple[int, int, bytes]] = set()
+        return [self._commit_values(entry, now, seen) for entry in entries]
+
+    async def once_find(self, group_id: int, incarnation: int, values: Collection[bytes]) -> frozenset[bytes]:
+        await asyncio.sleep(0)
+        after = self._now() - _ONCE_MS
+        return frozenset(value for value in values if self._once.get((group_id, incarnation, value), after) > after)
 
     async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int:
         await asyncio.sleep(0)
@@ -140,6 +151,11 @@ class MemoryGroups:
             member: seen_ms
             for member, seen_ms in self._seen.items()
             if member[0] not in dropped_groups and seen_ms >= now - _HEARTBEAT_MEMORY_MS
+        }
+        self._once = {
+            value: at_ms
+            for value, at_ms in self._once.items()
+            if value[0] not in dropped_groups and at_ms > now - _ONCE_MS
         }
         return trimmed
 
@@ -258,6 +274,18 @@ class MemoryGroups:
 
     def _now(self) -> int:
         return milliseconds(self._clock())
+
+    def _commit_values(self, entry: JournalEntry, now: int, seen: set[tuple[int, int, bytes]]) -> CommitResult:
+        values = [(entry.group_id, entry.incarnation, value) for value in entry.accepted_values]
+        taken = frozenset(each[2] for each in values if self._once.get(each, now - _ONCE_MS) > now - _ONCE_MS)
+        is_late = any(each in seen for each in values)
+        seen.update(values)
+        if taken and not is_late:
+            return CommitResult(status=CommitStatus.REPEATED, clock_ms=now, taken=taken)
+        status = CommitStatus.CONFLICT if is_late else self._commit(entry, now)
+        if status is CommitStatus.OK:
+            self._once.update(dict.fromkeys(values, now))
+        return CommitResult(status=status, clock_ms=now)
 
     def _commit(self, entry: JournalEntry, now: int) -> CommitStatus:
         place = (entry.group_id, entry.pid)

@@ -90,12 +90,27 @@ class PostgresGroups:
         if any(entry.dead_letters for entry in ordered):
             query = "journals_write_dead"
             arguments += _dead_arguments(ordered)
-        clock_ms, statuses = (await self._database.write(_SQL[query], *arguments))[0]
+        values = [(part, value) for part, entry in enumerate(ordered, 1) for value in entry.accepted_values]
+        if values:
+            query = "journals_write_once"
+            arguments = arguments[:9] + _dead_arguments(ordered)
+            arguments += [[part for part, _ in values], [ordered[part - 1].incarnation for part, _ in values]]
+            arguments.append([value for _, value in values])
+        clock_ms, statuses, *rest = (await self._database.write(_SQL[query], *arguments))[0]
+        taken: dict[int, set[bytes]] = {}
+        for part, value in (values[place - 1] for each in rest for place in each):
+            taken.setdefault(part, set()).add(value)
         answers = {
-            part: CommitResult(status=_STATUS[status], clock_ms=clock_ms)
-            for part, status in zip(order, statuses or (), strict=True)
+            place: CommitResult(
+                status=_STATUS[status], clock_ms=clock_ms, taken=frozenset(taken.get(part, frozenset()))
+            )
+            for part, (place, status) in enumerate(zip(order, statuses or (), strict=True), 1)
         }
         return [answers[part] for part in range(len(entries))]
+
+    async def once_find(self, group_id: int, incarnation: int, values: Collection[bytes]) -> frozenset[bytes]:
+        rows = await self._database.read(_SQL["once_find"], group_id, incarnation, list(values))
+        return frozenset(row[0] for row in rows)
 
     async def journals_trim(self, dropped_groups: Collection[int] = ()) -> int | None:
         grace = timedelta(seconds=JOURNAL_GRACE_SECONDS)

@@ -664,6 +664,71 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.journals_write_once(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    v_now timestamptz;
+    v_slot smallint;
+    v_others smallint[];
+    v_firsts integer[];
+    v_new integer[];
+    v_taken_parts integer[];
+    v_late_parts integer[];
+    v_failed integer[];
+begin
+    perform pg_advisory_xact_lock_shared(lakelog.lock_key(-5));
+    v_now := clock_timestamp();
+    select s.active, array_remove(s.used, s.active) into v_slot, v_others from lakelog.period_slots() s;
+    -- The first place of each value in this commit.
+    select array_agg(f.place) into v_firsts from (
+        select distinct on (p_groups[o.part], o.incarnation, o.hash) o.place::integer as place
+        from unnest(o_parts, o_incarnations, o_hashes) with ordinality as o (part, incarnation, hash, place)
+        order by p_groups[o.part], o.incarnation, o.hash, o.place
+    ) f;
+    with inserted as (
+        insert into lakelog.once_value as v (slot, group_id, incarnation, value_hash, accepted_at)
+        select v_slot, p_groups[o_parts[f.place]], o_incarnations[f.place], o_hashes[f.place], v_now
+        from unnest(v_firsts) as f (place)
+        where not exists (
+            select from lakelog.once_value x
+            where x.group_id = p_groups[o_parts[f.place]] and x.incarnation = o_incarnations[f.place]
+              and x.value_hash = o_hashes[f.place] and x.slot = any (v_others)
+              and x.accepted_at > v_now - lakelog.once_memory()
+        )
+        order by 2, 3, 4
+        on conflict on constraint once_value_pkey do update set accepted_at = excluded.accepted_at
+        where v.accepted_at <= excluded.accepted_at - lakelog.once_memory()
+        returning v.group_id, v.incarnation, v.value_hash
+    )
+    select array_agg(f.place) into v_new from unnest(v_firsts) as f (place)
+    join inserted i on i.group_id = p_groups[o_parts[f.place]] and i.incarnation = o_incarnations[f.place]
+        and i.value_hash = o_hashes[f.place];
+    select coalesce(array_agg(f.place), '{}'), coalesce(array_agg(distinct o_parts[f.place]), '{}')
+    into taken, v_taken_parts
+    from unnest(v_firsts) as f (place) where f.place <> all (coalesce(v_new, '{}'));
+    select coalesce(array_agg(distinct o.part), '{}') into v_late_parts
+    from unnest(o_parts) with ordinality as o (part, place) where o.place::integer <> all (v_firsts);
+
+    -- Version 0 follows no row of a journal, so that such an entry conflicts.
+    select w.clock_ms, w.statuses into clock_ms, statuses from lakelog.journals_write(
+        p_groups, p_pids,
+        array(select case when e.part::integer = any (v_taken_parts || v_late_parts) then 0 else e.version end
+              from unnest(p_versions) with ordinality as e (version, part) order by e.part),
+        p_nonces, p_after_nonces, p_snapshots, p_bodies, p_not_before, p_not_after,
+        d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads, d_tracebacks) w;
+    select array_agg(case when e.part::integer = any (v_taken_parts) then 3::smallint else e.status end order by e.part),
+           array_agg(e.part::integer) filter (where e.status <> 0)
+    into statuses, v_failed from unnest(statuses) with ordinality as e (status, part);
+    if v_failed is not null then
+        delete from lakelog.once_value v using unnest(v_new) as f (place)
+        where o_parts[f.place] = any (v_failed) and v.slot = v_slot and v.group_id = p_groups[o_parts[f.place]]
+          and v.incarnation = o_incarnations[f.place] and v.value_hash = o_hashes[f.place];
+    end if;
+end
+$$;
+
 CREATE FUNCTION lakelog.keys_trim_long(p_limit bigint, OUT appends bigint, OUT reservations bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -769,6 +834,27 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.once_find(p_group bigint, p_incarnation bigint, p_hashes bytea[]) RETURNS SETOF bytea
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    v_slots smallint[] := (select s.used from lakelog.period_slots() s);
+begin
+    return query
+    select h.hash from unnest(p_hashes) as h (hash)
+    where exists (
+        select from lakelog.once_value v
+        where v.group_id = p_group and v.incarnation = p_incarnation and v.value_hash = h.hash and v.slot = any (v_slots)
+          and v.accepted_at > clock_timestamp() - lakelog.once_memory()
+    );
+end
+$$;
+
+CREATE FUNCTION lakelog.once_memory() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '24:00:00'::interval;
+
 CREATE FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -822,7 +908,8 @@ begin
     end if;
     execute format(
         'select exists (select from lakelog.key_append_%1$s) or exists (select from lakelog.key_reservation_%1$s) '
-        'or exists (select from lakelog.producer_%1$s)', v_old.slot) into v_has_rows;
+        'or exists (select from lakelog.producer_%1$s) or exists (select from lakelog.once_value_%1$s)',
+        v_old.slot) into v_has_rows;
     if not v_has_rows then
         update lakelog.period set began_at = v_now where slot = v_old.slot;
         return false;
@@ -860,7 +947,7 @@ begin
         return null;
     end if;
     perform set_config('lock_timeout', '100ms', true);
-    foreach v_table in array array['producer', 'key_append', 'key_reservation'] loop
+    foreach v_table in array array['producer', 'key_append', 'key_reservation', 'once_value'] loop
         execute format('select exists (select from lakelog.%s_%s)', v_table, v_slot) into v_has_rows;
         if v_has_rows then
             execute format('truncate lakelog.%s_%s', v_table, v_slot);
@@ -1936,6 +2023,66 @@ CREATE TABLE lakelog.migration (
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE lakelog.once_value (
+    slot smallint NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    value_hash bytea NOT NULL,
+    accepted_at timestamp with time zone NOT NULL
+)
+PARTITION BY LIST (slot);
+ALTER TABLE ONLY lakelog.once_value ALTER COLUMN value_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.once_value_0 (
+    slot smallint NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    value_hash bytea NOT NULL,
+    accepted_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.once_value_0 ALTER COLUMN value_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.once_value_1 (
+    slot smallint NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    value_hash bytea NOT NULL,
+    accepted_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.once_value_1 ALTER COLUMN value_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.once_value_2 (
+    slot smallint NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    value_hash bytea NOT NULL,
+    accepted_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.once_value_2 ALTER COLUMN value_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.once_value_3 (
+    slot smallint NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    value_hash bytea NOT NULL,
+    accepted_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.once_value_3 ALTER COLUMN value_hash SET STORAGE PLAIN;
+
+CREATE TABLE lakelog.once_value_4 (
+    slot smallint NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL,
+    value_hash bytea NOT NULL,
+    accepted_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+ALTER TABLE ONLY lakelog.once_value_4 ALTER COLUMN value_hash SET STORAGE PLAIN;
+
 CREATE TABLE lakelog.orphan (
     path text NOT NULL,
     first_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
@@ -2190,6 +2337,16 @@ ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservatio
 
 ALTER TABLE ONLY lakelog.key_reservation ATTACH PARTITION lakelog.key_reservation_5 FOR VALUES IN ('5');
 
+ALTER TABLE ONLY lakelog.once_value ATTACH PARTITION lakelog.once_value_0 FOR VALUES IN ('0');
+
+ALTER TABLE ONLY lakelog.once_value ATTACH PARTITION lakelog.once_value_1 FOR VALUES IN ('1');
+
+ALTER TABLE ONLY lakelog.once_value ATTACH PARTITION lakelog.once_value_2 FOR VALUES IN ('2');
+
+ALTER TABLE ONLY lakelog.once_value ATTACH PARTITION lakelog.once_value_3 FOR VALUES IN ('3');
+
+ALTER TABLE ONLY lakelog.once_value ATTACH PARTITION lakelog.once_value_4 FOR VALUES IN ('4');
+
 ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_0 FOR VALUES IN ('0');
 
 ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_1 FOR VALUES IN ('1');
@@ -2295,6 +2452,24 @@ ALTER TABLE ONLY lakelog.members
 
 ALTER TABLE ONLY lakelog.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY lakelog.once_value
+    ADD CONSTRAINT once_value_pkey PRIMARY KEY (group_id, incarnation, value_hash, slot);
+
+ALTER TABLE ONLY lakelog.once_value_0
+    ADD CONSTRAINT once_value_0_pkey PRIMARY KEY (group_id, incarnation, value_hash, slot);
+
+ALTER TABLE ONLY lakelog.once_value_1
+    ADD CONSTRAINT once_value_1_pkey PRIMARY KEY (group_id, incarnation, value_hash, slot);
+
+ALTER TABLE ONLY lakelog.once_value_2
+    ADD CONSTRAINT once_value_2_pkey PRIMARY KEY (group_id, incarnation, value_hash, slot);
+
+ALTER TABLE ONLY lakelog.once_value_3
+    ADD CONSTRAINT once_value_3_pkey PRIMARY KEY (group_id, incarnation, value_hash, slot);
+
+ALTER TABLE ONLY lakelog.once_value_4
+    ADD CONSTRAINT once_value_4_pkey PRIMARY KEY (group_id, incarnation, value_hash, slot);
 
 ALTER TABLE ONLY lakelog.orphan
     ADD CONSTRAINT orphan_pkey PRIMARY KEY (path);
@@ -2444,6 +2619,16 @@ ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservatio
 
 ALTER INDEX lakelog.key_reservation_pkey ATTACH PARTITION lakelog.key_reservation_5_pkey;
 
+ALTER INDEX lakelog.once_value_pkey ATTACH PARTITION lakelog.once_value_0_pkey;
+
+ALTER INDEX lakelog.once_value_pkey ATTACH PARTITION lakelog.once_value_1_pkey;
+
+ALTER INDEX lakelog.once_value_pkey ATTACH PARTITION lakelog.once_value_2_pkey;
+
+ALTER INDEX lakelog.once_value_pkey ATTACH PARTITION lakelog.once_value_3_pkey;
+
+ALTER INDEX lakelog.once_value_pkey ATTACH PARTITION lakelog.once_value_4_pkey;
+
 ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_0_pkey;
 
 ALTER INDEX lakelog.producer_pkey ATTACH PARTITION lakelog.producer_1_pkey;
@@ -2536,6 +2721,9 @@ GRANT ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint
 REVOKE ALL ON FUNCTION lakelog.journals_write(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_write(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.journals_write_once(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_write_once(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.keys_trim_long(p_limit bigint, OUT appends bigint, OUT reservations bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.keys_trim_long(p_limit bigint, OUT appends bigint, OUT reservations bigint) TO lakelog_service;
 
@@ -2556,6 +2744,12 @@ GRANT ALL ON FUNCTION lakelog.ms(p_time timestamp with time zone) TO lakelog_ser
 
 REVOKE ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.offset_search(p_pid bigint, p_time timestamp with time zone, p_max_bytes bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.once_find(p_group bigint, p_incarnation bigint, p_hashes bytea[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.once_find(p_group bigint, p_incarnation bigint, p_hashes bytea[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.once_memory() FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.once_memory() TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) TO lakelog_service;
@@ -2696,6 +2890,8 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.keyed_append TO lakelog_service;
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.members TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.migration TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.once_value TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
 

@@ -38,6 +38,14 @@ select clock_ms, statuses from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7
 select clock_ms, statuses
 from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
+-- journals_write_once: commits entries that accept values, and returns also the numbers of values accepted before
+select clock_ms, statuses, taken
+from lakelog.journals_write_once(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21);
+
+-- once_find: returns the values of which the group has accepted a run in the topic
+select lakelog.once_find($1, $2, $3);
+
 -- journals_trim: deletes rows that are no longer needed, up to a limit, and returns where to continue
 select trimmed, next_group, next_pid from lakelog.journals_trim_some($1, $2, $3, $4, $5, $6);
 
