@@ -160,7 +160,7 @@ class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
         acked: How many messages were acked since the last seek.
         dead: How many messages became dead letters since the last seek, including those redriven or discarded later.
         discarded: How many messages were discarded since the last seek.
-        filtered: How many messages the group's filter left out since the last seek.
+        filtered: How many messages the group's filter left out, or repeated a value (`once`), since the last seek.
         expired: How many messages expired before they were delivered since the last seek.
         cut: How many messages were removed by retention or skipped since the last seek.
         status: `caught-up`, `working`, `queued`, `retrying`, `full`, `rebalancing`, `paused`, `no-consumer`,

@@ -9,7 +9,7 @@ from lakelog.client._async.dead_letters import AsyncDeadLetters
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.worker.defaults import subscription_options
-from lakelog.client.worker.handlers import Filter, HandlerFunction, OnAck, OnDead
+from lakelog.client.worker.handlers import Filter, HandlerFunction, OnAck, Once, OnDead
 from lakelog.client.worker.options import Retries, StartFrom
 from lakelog.client.worker.pool import Subscribe
 from lakelog.errors import InvalidRequest
@@ -43,6 +43,7 @@ class AsyncTopicGroups(Generic[T]):
         max_in_flight: int | None = None,
         prefetch: int | None = None,
         filter: Filter[T] | None = None,
+        once: Once[T] | None = None,
         retries: Retries | None = None,
         dead_letter: bool | None = None,
         on_dead: OnDead[T] | None = None,
@@ -93,6 +94,11 @@ class AsyncTopicGroups(Generic[T]):
                 messages are finished on the server. A plain function of the value runs in this process; messages for
                 which it returns False are acked. An empty text states that the topic has no filter. Default: the
                 group's filter, of a new group none.
+            once: Accept one run per value in this group and topic, for 24 hours: "key", "headers.NAME", "value", a
+                field such as "value.order_id" of a JSON value, or a plain function of the value that returns text,
+                bytes, a number or a list of them. Messages that repeat an accepted value are finished as filtered
+                without running the handler. A message without the value, or with None, always runs. Default: None,
+                all messages run.
             retries: How often a message is delivered again after its handler failed: a number from 0 to 1000, with
                 growing delays, or `lakelog.Exponential(…)` or `lakelog.Fixed(…)`. Default: the group's; of a new group
                 3.
@@ -135,6 +141,7 @@ class AsyncTopicGroups(Generic[T]):
             "max_in_flight": max_in_flight,
             "prefetch": prefetch,
             "filter": filter,
+            "once": once,
             "retries": retries,
             "dead_letter": dead_letter,
             "on_dead": on_dead,

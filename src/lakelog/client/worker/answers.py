@@ -27,6 +27,7 @@ MAX_ANSWERS = 1000
 _MAX_CHARS = 1 << 20
 """The limit for the reasons and tracebacks of one call. They fit into the server's limit even with all escapes."""
 _SHORT_PAUSE_SECONDS = 0.2
+_MERGED = (Verb.ACK, Verb.RELEASE, Verb.FILTER_REPEATS)
 
 
 @dataclass(slots=True)
@@ -195,29 +196,34 @@ def fitting(answers: Sequence[LeaseAnswer]) -> int:
 
 
 def _merged(batch: Sequence[_PendingAnswer]) -> tuple[list[LeaseAnswer], list[list[_PendingAnswer]]]:
-    """Merge the acks of one lease into one answer, and its releases without a reason. Keep all other answers separate.
+    """Merge the acks of one lease into one answer, its checks for repeats, and its releases without a reason.
+
+    Keep all other answers separate.
 
     An answer that was sent before is merged only with the answers of the same call: if the lease has expired since, the
     server recognises the answers that it accepted and refuses the others.
     """
     answers: list[LeaseAnswer] = []
     offsets: list[list[Any]] = []
+    once: list[dict[int, str]] = []
     waiting: list[list[_PendingAnswer]] = []
     places: dict[object, int] = {}
     for pending in batch:
         answer = pending.answer
         alike = (answer.verb, answer.partition, answer.token, answer.delay_ms, answer.reason, pending.call)
-        place = places.get(alike) if answer.verb in (Verb.ACK, Verb.RELEASE) else None
+        place = places.get(alike) if answer.verb in _MERGED else None
         if place is None:
             places[alike] = len(answers)
             answers.append(answer)
             offsets.append([*answer.offsets])
+            once.append(dict(answer.once))
             waiting.append([pending])
         else:
             offsets[place] += answer.offsets
+            once[place].update(answer.once)
             waiting[place].append(pending)
-    pairs = zip(answers, offsets, strict=True)
-    merged = [structs.replace(answer, offsets=tuple(sorted(all_))) for answer, all_ in pairs]
+    parts = zip(answers, offsets, once, strict=True)
+    merged = [structs.replace(answer, offsets=tuple(sorted(all_)), once=values) for answer, all_, values in parts]
     return merged, waiting
 
 

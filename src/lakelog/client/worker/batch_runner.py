@@ -165,6 +165,8 @@ class BatchRunner(Runner):
     async def _handle(self, work: BatchWork) -> None:
         wanted = self._options.filter if callable(self._options.filter) else None
         self.counts.skipped += work.leave_out(wanted)
+        if self._once is not None:
+            self._completer.repeated(await work.leave_repeats(self._once), has_run=False)
         if not work.given:
             await work.finish(_RELEASE)
             return
@@ -283,6 +285,8 @@ class BatchRunner(Runner):
         by_lease: dict[WorkerLease, list[int]] = {}
         for leased in done:
             by_lease.setdefault(leased.lease, []).append(leased.message.offset)
+        if self._once is not None:
+            self._once.leave(done)
         self.in_flight -= len(done)
         for lease, offsets in by_lease.items():
             self._taker.drop_answered(lease, offsets)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,10 +16,13 @@ from lakelog.client.worker.answer_rounds import ACK, Decision, in_rounds
 from lakelog.client.worker.completion import MessageCompleter
 from lakelog.client.worker.handlers import reason_of
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease, clipped, extend_all, key_of
+from lakelog.client.worker.once import OnceGate, once_values
 from lakelog.client.worker.tracebacks import traceback_of
 from lakelog.errors import InvalidRequest, LakelogError, OutOfOrder
 from lakelog.model.group import Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
+
+_LATER = Decision(Verb.RELEASE, delay_seconds=1.0)
 
 
 class BatchedMessage(LeasedMessage):
@@ -103,6 +107,36 @@ class BatchWork:
         self.given = [leased for leased in self.messages if leased not in self._left_out]
         return skipped
 
+    async def leave_repeats(self, once: OnceGate) -> int:
+        """Take out messages that repeat a value. Return how many the server has finished.
+
+        A message whose value runs already, in this batch or another, is released for a while with the later messages
+        of its key: when it comes back, the server has accepted the run or not.
+        """
+        entered: list[BatchedMessage] = []
+        released: set[object] = set()
+        for leased in self.given:
+            key = key_of(leased, self._order)
+            try:
+                has_value = once.read(leased)
+            except Exception as error:
+                self._left_out[leased] = Decision(Verb.NACK, reason_of(error), error)
+                continue
+            if key in released or (has_value and once.is_running(leased)):
+                self._left_out[leased] = _LATER
+                released |= {key} - {None}
+            elif has_value:
+                once.begin(leased)
+                entered.append(leased)
+        found: set[LeasedMessage] = set()
+        with contextlib.suppress(LakelogError):
+            # After a refusal all run: the acks tell which runs are accepted.
+            found = await once.filter_repeats(entered)
+        for leased in entered:
+            leased.goes_on = leased in found
+        self.given = [each for each in self.given if each not in self._left_out and each not in found]
+        return len(found)
+
     # Calls of the handler ---------------------------------------------------------------------------------------------
 
     async def ack(self, held: Sequence[Any], failed: Mapping[Any, str]) -> None:
@@ -183,6 +217,7 @@ class BatchWork:
             delay_ms=decision.delay_ms,
             reason=clipped(decision.reason),
             traceback=traceback_of(decision.error),
+            once=once_values(open_) if decision.verb is Verb.ACK else {},
         )
         result = lease.sender.submit(answer, finished=len(open_))
         for leased in open_:

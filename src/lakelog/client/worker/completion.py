@@ -42,6 +42,8 @@ class WorkerCounts:
         dead: Messages that became dead letters.
         lost: Messages whose answer the server refused, because their lease had ended.
         released: Messages that were given back without counting a failure.
+        filtered: Messages that were finished because the group had accepted a run with their value (`once`).
+        unaccepted: Those of them whose handler had run, while another run with the value was accepted.
     """
 
     acked: int = 0
@@ -52,6 +54,8 @@ class WorkerCounts:
     dead: int = 0
     lost: int = 0
     released: int = 0
+    filtered: int = 0
+    unaccepted: int = 0
 
 
 class MessageCompleter:
@@ -103,12 +107,20 @@ class MessageCompleter:
     ) -> bool:
         """Count and log an answer that the server accepted, and call the hooks. Return the same as `settle`."""
         leased.is_done = True
+        if leased.message.offset in answered.filtered:
+            self.repeated(1, has_run=True)
+            return True
         self._count(verb)
         if verb in _FAILURES:
             self.failure_log.failed(leased, verb, answered, error)
         if answered.dead or (verb is Verb.ACK and self._on_ack):
             await self._tell(leased, verb, answered, error)
         return verb in (Verb.ACK, Verb.DISCARD) or bool(answered.dead)
+
+    def repeated(self, count: int, *, has_run: bool) -> None:
+        """Count messages that the server finished because they repeat a value."""
+        self.counts.filtered += count
+        self.counts.unaccepted += count if has_run else 0
 
     def retried(
         self, messages: Sequence[LeasedMessage], verb: Verb, answered: Answered, error: BaseException | None

@@ -181,6 +181,7 @@ HandlerFunction = (
 OnAck = Callable[[AsyncDelivery[T]], Awaitable[object]] | Callable[[Delivery[T]], Ignored]
 OnDead = Callable[[AsyncDelivery[T], Exception], Awaitable[object]] | Callable[[Delivery[T], Exception], Ignored]
 Filter = str | Callable[[T], bool]
+Once = str | Callable[[T], object]
 
 
 # A function matches one of these protocols if it matches both overloads. The first says how it is called, the second

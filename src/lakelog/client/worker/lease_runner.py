@@ -23,6 +23,7 @@ from lakelog.client.worker.isolation import isolation_lock
 from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage, WorkerLease
+from lakelog.client.worker.once import once_values
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.runner import Runner
 from lakelog.errors import InvalidRequest, LakelogError
@@ -143,6 +144,7 @@ class LeaseRunner(Runner):
             return
         try:
             wanted = not callable(self._options.filter) or self._options.filter(value)
+            has_value = wanted and self._once is not None and self._once.read(leased)
         except Exception as error:
             self._spawn(leased, self._completer.settle, Verb.NACK, reason_of(error), error)
             return
@@ -153,6 +155,8 @@ class LeaseRunner(Runner):
                 skipped.setdefault(leased.lease, []).append(leased)
             else:
                 self._spawn(leased, self._completer.settle, Verb.ACK, "", None)
+        elif has_value:
+            self._spawn(leased, self._run_once, value)
         elif leased.lease.suspect:
             self._spawn(leased, self._run_alone, value)
         elif isolation_lock.enter_now():
@@ -197,7 +201,8 @@ class LeaseRunner(Runner):
 
     def _ack(self, lease: WorkerLease, messages: list[LeasedMessage]) -> None:
         offsets = tuple([leased.message.offset for leased in messages])
-        answer = LeaseAnswer(verb=Verb.ACK, partition=lease.partition, token=lease.token, offsets=offsets)
+        once = once_values(messages) if self._once is not None else {}
+        answer = LeaseAnswer(verb=Verb.ACK, partition=lease.partition, token=lease.token, offsets=offsets, once=once)
         result = self._sender.submit(answer, finished=len(messages))
         for leased in messages:
             leased.acked_by(result)
@@ -205,7 +210,11 @@ class LeaseRunner(Runner):
 
     def _acked(self, lease: WorkerLease, messages: list[LeasedMessage], result: asyncio.Future[Answered]) -> None:
         refusal = result.exception()
-        self.counts.acked += 0 if refusal else len(messages)
+        if refusal is None:
+            repeats = result.result().filtered
+            count = sum(leased.message.offset in repeats for leased in messages) if repeats else 0
+            self._completer.repeated(count, has_run=True)
+            self.counts.acked += len(messages) - count
         for leased in messages:
             leased.is_done = True
             if isinstance(refusal, LakelogError):
@@ -253,6 +262,8 @@ class LeaseRunner(Runner):
         self._free(lease, left)
 
     def _free(self, lease: WorkerLease, done: Sequence[LeasedMessage] | deque[LeasedMessage]) -> None:
+        if self._once is not None:
+            self._once.leave(done)
         self.in_flight -= len(done)
         self._taker.drop_answered(lease, [leased.message.offset for leased in done])
         self._freed.set()
@@ -277,6 +288,18 @@ class LeaseRunner(Runner):
             self._leave_slot(leased)
             self._free(leased.lease, [leased])
             self._continue(leased, goes_on)
+
+    async def _run_once(self, leased: LeasedMessage, value: object) -> bool | None:
+        """Run a message unless it repeats a value."""
+        assert self._once is not None
+        try:
+            if not await self._until_allowed(self._once.enter(leased)):
+                self._completer.repeated(1, has_run=False)
+                return True
+        except LakelogError as refusal:
+            self._completer.refused(leased, refusal)
+            return False
+        return await (self._run_alone if leased.lease.suspect else self._run_later)(leased, value)
 
     async def _run_later(self, leased: LeasedMessage, value: object) -> bool | None:
         """Run a message after the suspect that runs or waits to run."""

@@ -69,6 +69,8 @@ class LeaseTaker:
         self.leases: set[WorkerLease] = set()
         """The leases with messages that have no answer yet."""
         self.sender = AnswerSender(self._send, changed)
+        self.checks = AnswerSender(self._send)
+        """Sends checks for repeats of a value. They never wait for a call for messages."""
         self.member = AsyncGroupMember(source.name, self._join, self._heartbeat, self._leave)
         self._transport = transport
         self._keeper = keeper

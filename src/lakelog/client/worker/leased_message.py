@@ -77,9 +77,11 @@ class LeasedMessage:
         "began",
         "chain",
         "error",
+        "holds_once",
         "is_done",
         "lease",
         "message",
+        "once",
         "reason",
         "span",
         "started",
@@ -103,6 +105,10 @@ class LeasedMessage:
         """The time at which its handler started; 0 before."""
         self.span: DeliverySpan | None = None
         """The span of the running handler, if the process traces."""
+        self.once: str | None = None
+        """The hash of the value of which the group accepts one run; None without `once`, or without a value."""
+        self.holds_once = False
+        """True while no other message of this process with the same value may run."""
         self._result: asyncio.Future[Answered] | None = None
 
     @property
@@ -166,9 +172,12 @@ class LeasedMessage:
 
     def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> LeaseAnswer:
         lease, offsets = self.lease, (self.message.offset,)
-        return LeaseAnswer(
+        answer = LeaseAnswer(
             verb=verb, partition=lease.partition, token=lease.token, offsets=offsets, delay_ms=delay_ms, reason=reason
         )
+        if verb is Verb.ACK and self.once is not None:
+            return structs.replace(answer, once={self.message.offset: self.once})
+        return answer
 
     def extension(self, *, alone: bool = False) -> LeaseAnswer:
         lease = self.lease

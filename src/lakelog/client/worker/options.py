@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from lakelog.client.functions import check_function, check_hook
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.worker.handlers import Filter, Handler
+from lakelog.client.worker.handlers import Filter, Handler, Once
+from lakelog.client.worker.once import check_once
 from lakelog.errors import InvalidRequest
 from lakelog.model import group as model
 from lakelog.model.arguments import (
@@ -51,6 +52,7 @@ class SubscriptionOptions:
     max_in_flight: int | None = None
     prefetch: int | None = None
     filter: Filter[Any] | None = None
+    once: Once[Any] | None = None
     retries: Retries | None = None
     dead_letter: bool | None = None
     on_dead: Hook | None = None
@@ -98,6 +100,8 @@ class SubscriptionOptions:
                 parse(self.filter)
         elif self.filter is not None:
             check_function("filter", self.filter, ("value",))
+        if self.once is not None:
+            check_once(self.once)
         check_hooks(self.on_ack, self.on_dead)
 
     @property

@@ -14,6 +14,7 @@ from lakelog.client.worker.isolation import isolation_lock
 from lakelog.client.worker.lease_keeper import WorkerResources
 from lakelog.client.worker.lease_taker import LeaseTaker
 from lakelog.client.worker.leased_message import LeasedMessage
+from lakelog.client.worker.once import OnceGate, check_once
 from lakelog.client.worker.options import Subscription
 from lakelog.client.worker.prefetch import Prefetch
 from lakelog.client.worker.tracebacks import stack_of
@@ -38,6 +39,8 @@ class Runner(ABC):
         self._calls_on_ack = bool(subscription.on_ack)
         self._timeout = subscription.options.timeout_seconds
         self._taker = taker
+        once = subscription.options.once
+        self._once = None if once is None else OnceGate(check_once(once), taker.checks)
         self._threads = resources.threads
         self._changed = changed
         """Called after each answer, and when a slot becomes free."""
