@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from lakelog.client.consumer.core import Place
 from lakelog.client.consumer.cursor_member import CursorMember
 from lakelog.client.consumer.options import ConsumerOptions
 from lakelog.client.consumer.partition_readers import PartitionReaders, by_place
+from lakelog.client.consumer.read_message import NoAnswers, ReadMessage, refusal
 from lakelog.client.consumer.read_progress import ReadProgress
 from lakelog.client.consumer.waiting import Waiters
 from lakelog.client.message_answers import HeldList
@@ -30,47 +31,24 @@ from lakelog.client.reading.positions import position_of
 from lakelog.client.retrying import CallRetryPolicy
 from lakelog.client.worker.pool import WorkerPool, WorkerSettings
 from lakelog.errors import Closed, InvalidRequest, LakelogError
-from lakelog.model.lease import Answered, Verb
+from lakelog.model.lease import Verb
 from lakelog.model.position import AtOffset, AtTime, Earliest, Position
 
 log = processes.log
 
 _GROWTH_SECONDS = 10.0
 """How often a consumer without a group looks for new partitions."""
-_NO_ANSWERS = "Messages of this consumer have no answers. {}"
 
 
-class ReadMessage:
-    """A message that was read by position, in the form of a delivery. It has no answers."""
-
-    __slots__ = ("_hint", "group", "loop", "message")
-
-    attempt = 1
-    failures = 0
-
-    def __init__(
-        self, message: ReceivedMessage[Any], loop: asyncio.AbstractEventLoop, hint: str, group: str = ""
-    ) -> None:
-        self.message = message
-        self.loop = loop
-        self.group = group
-        self._hint = hint
-
-    async def settle(self, verb: Verb, **_: object) -> Answered:
-        """Raise an error that says how to commit instead."""
-        raise InvalidRequest(_NO_ANSWERS.format(self._hint))
-
-    async def extend(self, seconds: float | None = None) -> None:
-        """Raise an error: there is no lease."""
-        raise InvalidRequest(_NO_ANSWERS.format("There is no lease to extend."))
-
-
-class ReadingConsumer:
+class ReadingConsumer(NoAnswers):
     """Reads partitions by position, in one event loop."""
 
     def __init__(
         self, options: ConsumerOptions, group: str | None, settings: WorkerSettings, policy: CallRetryPolicy
     ) -> None:
+        super().__init__(
+            "Use `consumer.commit(message)`." if group is not None else "It has no group, and commits nothing."
+        )
         self._options = options
         self._mode = options.commit_mode if group is not None else "manual"
         self._settings = settings
@@ -90,7 +68,6 @@ class ReadingConsumer:
         self._committing = asyncio.Lock()
         self._stopped = False
         self._group = group or ""
-        self._hint = "Use `consumer.commit(message)`." if group is not None else "It has no group, and commits nothing."
 
     async def start(self) -> None:
         """Join the group, or find the position from which to read. Raise an error if the server refuses."""
@@ -131,7 +108,7 @@ class ReadingConsumer:
         found = self._readers.take(count)
         self._give(caller, by_place(found))
         loop = asyncio.get_running_loop()
-        return HeldList([ReadMessage(message, loop, self._hint, self._group) for message in found])
+        return HeldList([ReadMessage(message, loop, self.hint, self._group) for message in found])
 
     async def pull_columns(self, count: int, seconds: float | None, caller: object) -> ReadColumns | None:
         """Return a page of one partition; None if there was none within `seconds`."""
@@ -141,7 +118,7 @@ class ReadingConsumer:
             if found is not None:
                 place, table = found
                 self._give(caller, {place: table.column("offset").to_pylist()})
-                return ReadColumns(place[0], table, self._hint)
+                return ReadColumns(place[0], table, self.hint)
         return None
 
     async def _until_ready(self, least: int, seconds: float | None, *, at_deadline: bool = True) -> bool:
@@ -176,18 +153,6 @@ class ReadingConsumer:
         if self._mode == "immediate":
             # Also without `ended`: the commit of an earlier call may have failed.
             await self._commit_done()
-
-    async def ack(self, held: Sequence[Any], failed: Mapping[Any, str]) -> None:
-        """Raise an error that says how to commit instead."""
-        raise InvalidRequest(_NO_ANSWERS.format(self._hint))
-
-    async def nack(self, held: Sequence[Any], reason: str, delay_seconds: float | None) -> None:
-        """Raise an error: messages of positions are not retried."""
-        raise InvalidRequest(_NO_ANSWERS.format(self._hint))
-
-    async def extend(self, held: Sequence[Any], seconds: float | None) -> None:
-        """Raise an error: there is no lease."""
-        raise InvalidRequest(_NO_ANSWERS.format("There is no lease to extend."))
 
     # Commits ----------------------------------------------------------------------------------------------------------
 
@@ -309,7 +274,7 @@ class ReadColumns:
 
     async def answer(self, verb: Verb, reason: str = "", delay_ms: int | None = None) -> None:
         """Raise an error that says how to commit instead."""
-        raise InvalidRequest(_NO_ANSWERS.format(self._hint))
+        raise refusal(self._hint)
 
 
 def _start(start: Any) -> Position:

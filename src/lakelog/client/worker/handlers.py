@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from lakelog.client._async.delivery import AsyncDelivery
 from lakelog.client._async.message_batch import AsyncBatch
@@ -23,6 +23,9 @@ from lakelog.client.message_answers import BatchAnswers, HeldList
 from lakelog.client.worker.leased_message import LeasedMessage
 from lakelog.client.worker.threads import HandlerThreads
 from lakelog.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from lakelog.client.consumer.core import HeldMessage
 
 
 class Handler:
@@ -50,9 +53,11 @@ class Handler:
 
     def begin(self, value: object, leased: LeasedMessage, threads: HandlerThreads) -> asyncio.Future[Any]:
         """Start the handler. The future ends when the function has ended. Cancelling it ends a coroutine function."""
-        if self.wants_delivery:
-            return begin(self.function, self.is_async, (value, delivery_of(leased, self.async_delivery)), threads)
-        return begin(self.function, self.is_async, (value,), threads)
+        return begin(self.function, self.is_async, self.arguments(value, leased), threads)
+
+    def arguments(self, value: object, held: HeldMessage) -> tuple[object, ...]:
+        """Return the arguments of the function for a message."""
+        return (value, delivery_of(held, self.async_delivery)) if self.wants_delivery else (value,)
 
     def _check_signature(self) -> bool:
         """Return whether the function takes a delivery. Raise if it cannot be called."""
@@ -92,18 +97,20 @@ def begin(
     """Start the function. The future ends when the function, and an awaitable that it returned, has ended."""
     loop = asyncio.get_running_loop()
     if is_async:
-        return loop.create_task(_run_async(function, args))
-
-    def run() -> None:
-        result = function(*args)
-        if result is not None and is_awaitable(result):
-            asyncio.run_coroutine_threadsafe(run_awaitable(result), loop).result()
-
+        return loop.create_task(run_async(function, args))
     # The function runs in the context of the caller, such as its current span.
-    return threads.begin(partial(copy_context().run, run))
+    return threads.begin(partial(copy_context().run, run_plain, function, args, loop))
 
 
-async def _run_async(function: Callable[..., Any], args: tuple[object, ...]) -> None:
+def run_plain(function: Callable[..., Any], args: tuple[object, ...], loop: asyncio.AbstractEventLoop) -> None:
+    """Call a plain function in a thread. An awaitable that it returns is awaited in the event loop."""
+    result = function(*args)
+    if result is not None and is_awaitable(result):
+        asyncio.run_coroutine_threadsafe(run_awaitable(result), loop).result()
+
+
+async def run_async(function: Callable[..., Any], args: tuple[object, ...]) -> None:
+    """Call a coroutine function, and await an awaitable that it returns."""
     result = await function(*args)
     if result is not None and is_awaitable(result):
         await run_awaitable(result)
@@ -121,16 +128,16 @@ async def run_awaitable(awaitable: Awaitable[object]) -> None:
 
 
 def begin_hook(
-    hook: Callable[..., Any], leased: LeasedMessage, args: tuple[object, ...], threads: HandlerThreads
+    hook: Callable[..., Any], held: HeldMessage, args: tuple[object, ...], threads: HandlerThreads
 ) -> asyncio.Future[Any]:
     """Call a hook like a handler, with the delivery as its first argument."""
     is_async = is_coroutine_function(hook)
     async_delivery = is_async or is_coroutine_function(inspect.unwrap(hook))
-    return begin(hook, is_async, (delivery_of(leased, async_delivery), *args), threads)
+    return begin(hook, is_async, (delivery_of(held, async_delivery), *args), threads)
 
 
-def delivery_of(leased: LeasedMessage, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
-    return AsyncDelivery(leased) if is_async else Delivery(leased)
+def delivery_of(held: HeldMessage, is_async: bool) -> AsyncDelivery[Any] | Delivery[Any]:
+    return AsyncDelivery(held) if is_async else Delivery(held)
 
 
 def reason_of(error: BaseException) -> str:

@@ -88,6 +88,11 @@ class WorkerPool:
         self._transport = self._resources = self._stopping = self._stopped = None
         self._workers = []
 
+    @property
+    def settings(self) -> WorkerSettings:
+        """The transport and the keeper for what runs in an event loop of its own."""
+        return self._settings
+
     def redirect(self, settings: WorkerSettings) -> None:
         """Use another transport and keeper for workers that are started from now on."""
         self._settings = settings
