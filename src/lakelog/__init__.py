@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakelog.client._sync.topic import Topic
     from lakelog.client.connecting.connect import connect, connect_async
     from lakelog.client.reading.messages import ReceivedMessage
-    from lakelog.client.values import FetchResult, Outgoing, Run
+    from lakelog.client.values import FetchResult, Outgoing, ReplayProgress, Run
     from lakelog.client.worker.defaults import Defaults
     from lakelog.errors import LakelogError
     from lakelog.model.group import Exponential, Fixed, Order
@@ -58,6 +58,7 @@ __all__ = [
     "Purged",
     "Receipt",
     "ReceivedMessage",
+    "ReplayProgress",
     "Retention",
     "Run",
     "Topic",
@@ -93,6 +94,7 @@ _HOMES = {
     "Purged": "lakelog.model.topic_info",
     "ReceivedMessage": "lakelog.client.reading.messages",
     "Receipt": "lakelog.model.position",
+    "ReplayProgress": "lakelog.client.values",
     "Retention": "lakelog.model.topic",
     "Run": "lakelog.client.values",
     "Topic": "lakelog.client._sync.topic",

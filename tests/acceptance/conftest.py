@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the sync forms of the consumers' tests over HTTP only, except at full size.
+    """Run the sync forms of the tests of consumers and replays over HTTP only, except at full size.
 
-    Over the other transports, the sync consumer runs the same code as the async one, which is tested over each.
+    Over the other transports, the sync form runs the same code as the async one, which is tested over each.
     """
     if Size(config.getoption("--size")) is Size.FULL:
         return
@@ -33,7 +33,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_sync_consumer(item: pytest.Item) -> bool:
-    return item.path.stem.startswith("test_client_sync_consumer") and "[http]" not in item.name
+    return (
+        item.path.stem.startswith(("test_client_sync_consumer", "test_client_sync_replay"))
+        and "[http]" not in item.name
+    )
 
 
 @pytest.fixture

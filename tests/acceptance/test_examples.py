@@ -52,7 +52,17 @@ OUTPUT = {
 ARGUMENTS = {"producer.py": ["2000"]}
 
 
-PRINTED = {"handle-batches": ["20 messages, the first has", "(19, 183)", "['the total is not a number']"]}
+PRINTED = {
+    "handle-batches": ["20 messages, the first has", "(19, 183)", "['the total is not a number']"],
+    "replay-messages": [
+        "100 checked, 0 left",
+        "100 messages in 2 partitions",
+        "stopped: The replay stopped at offset",
+        "complete: True",
+        "99 handled, 1 failed: division by zero",
+        "100 inserted",
+    ],
+}
 """What a page must print."""
 
 FAILURES = {

@@ -89,6 +89,64 @@ class FetchResult(Generic[T]):
         return f"FetchResult({len(self.messages)} messages, next_offset={self.next_offset}, {ends})"
 
 
+class ReplayedPartition(NamedTuple):
+    """One partition of a replay.
+
+    Attributes:
+        partition: The number of the partition.
+        start: The first offset of the range.
+        position: The offset of the next message: all messages of the range below it are finished.
+        end: The end of the range, not included.
+    """
+
+    partition: int
+    start: int
+    position: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayProgress:
+    """How far a replay is.
+
+    Attributes:
+        topic: The name of the topic.
+        name: The name of the replay; None for one without a name.
+        dry_run: True if this was a dry run, which calls no handler.
+        handled: Messages that the handler has handled since this call began.
+        failed: Messages for which the handler raised an error, and that `on_error` accepted, since this call began.
+        retired: Messages of the range that retention removed before they were read, since this call began.
+        partitions: The range and the position in each partition.
+        messages: How many messages the range has.
+        remaining: How many messages of the range are not finished.
+        is_complete: Whether all messages of the range are finished.
+    """
+
+    topic: str
+    name: str | None = None
+    dry_run: bool = False
+    handled: int = 0
+    failed: int = 0
+    retired: int = 0
+    partitions: Sequence[ReplayedPartition] = ()
+
+    @property
+    def messages(self) -> int:
+        return sum(each.end - each.start for each in self.partitions)
+
+    @property
+    def remaining(self) -> int:
+        return sum(each.end - each.position for each in self.partitions)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.remaining == 0
+
+    def __repr__(self) -> str:
+        done = f"handled={self.handled}, failed={self.failed}, retired={self.retired}"
+        return f"ReplayProgress(topic={self.topic!r}, {done}, remaining={self.remaining} of {self.messages})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
     """Leases before their messages are decoded.

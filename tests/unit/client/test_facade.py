@@ -38,6 +38,7 @@ NAMES = [
     "Purged",
     "Receipt",
     "ReceivedMessage",
+    "ReplayProgress",
     "Retention",
     "Run",
     "Topic",

@@ -16,6 +16,7 @@ from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.reading import AsyncTopicReading
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
+from lakelog.client._async.topic_replay import AsyncTopicReplay
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.model.arguments import check_text, check_texts
 from lakelog.model.topic import (
@@ -40,7 +41,7 @@ T = TypeVar("T")
 _KEEP: Any = object()
 
 
-class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicGroups[T]):
+class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicReplay[T], AsyncTopicGroups[T]):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
     def __init__(self, state: AsyncTopicState, builder: MessageBuilder[T]) -> None:

@@ -17,6 +17,7 @@ from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.reading import TopicReading
 from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client._sync.topic_publishing import TopicPublishing
+from lakelog.client._sync.topic_replay import TopicReplay
 from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.model.arguments import check_text, check_texts
 from lakelog.model.topic import (
@@ -41,7 +42,7 @@ T = TypeVar("T")
 _KEEP: Any = object()
 
 
-class Topic(TopicPublishing[T], TopicReading[T], TopicGroups[T]):
+class Topic(TopicPublishing[T], TopicReading[T], TopicReplay[T], TopicGroups[T]):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
     def __init__(self, state: TopicState, builder: MessageBuilder[T]) -> None:

@@ -1,0 +1,1 @@
+"""Replays a range of a topic through a handler, beside live groups."""

@@ -1,0 +1,42 @@
+"""The messages to replay, as callers name them and as offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakelog.client.values import ReplayedPartition
+from lakelog.model.arguments import check_time
+from lakelog.model.names import check_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """The messages to replay: of a topic, from a time up to another one, and the name of the replay."""
+
+    topic: str
+    since: datetime | None = None
+    until: datetime | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        for argument in ("since", "until"):
+            if getattr(self, argument) is not None:
+                check_time(argument, getattr(self, argument))
+        if self.name is not None:
+            check_name("replay", self.name)
+            check_name("group", self.group)
+
+    @property
+    def group(self) -> str:
+        """The name of the cursor group that has the position."""
+        return f"replay-{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRange:
+    """The resolved range: offsets in the partitions of one incarnation of the topic."""
+
+    incarnation: int
+    partitions: Sequence[ReplayedPartition]
