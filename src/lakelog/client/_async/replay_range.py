@@ -1,4 +1,4 @@
-"""The range of a replay, and the stored position of a replay with a name.
+"""The range of a replay, and its position on the server if it has a name.
 
 The position is that of a cursor group whose only member is the running replay. Live groups are not involved.
 """
@@ -23,24 +23,21 @@ from lakelog.model.membership import JoinRequest, Membership
 from lakelog.model.progress import GroupDescription
 
 SESSION_MS = 60_000
-"""A replay that does not report for this time has lost its place, and stops."""
+"""A process that does not report for this time loses its place, and stops."""
 
 _REPLACED = (NotOwner, StaleGeneration, UnknownMember)
 _TICK = timedelta(microseconds=1)
 
 
-async def planned_range(calls: AsyncCalls, request: ReplayRequest) -> ReplayRange:
-    """Return the offsets of the messages between both times, each partition at the start of its range."""
-    plan = await AsyncLake(calls).plan(request.topic, PlanOptions(since=request.since, until=request.until))
-    partitions = [ReplayedPartition(each.partition, each.start, each.start, each.end) for each in plan.partitions]
-    return ReplayRange(incarnation=plan.incarnation, partitions=partitions)
-
-
 class AsyncReplayPosition:
-    """The stored position of a replay with a name. One process at a time holds it.
+    """The position of a replay. With a name, it is stored, and one process at a time holds it. Otherwise, it is not.
 
     The group begins at `since`. The time at which it was created ends the range, so that every later call with the name
     finds the same range.
+
+    Args:
+        calls: Makes the calls.
+        request: The messages to replay.
     """
 
     def __init__(self, calls: AsyncCalls, request: ReplayRequest) -> None:
@@ -54,19 +51,21 @@ class AsyncReplayPosition:
 
     async def look(self) -> ReplayRange:
         """Return the range with the stored position, and change nothing."""
-        try:
-            return await self._range(await self._description())
-        except GroupNotFound:
-            return await planned_range(self._calls, self._request)
+        if self._request.name is not None:
+            with contextlib.suppress(GroupNotFound):
+                return await self._range(await self._description())
+        return await self._planned(self._request)
 
     async def take(self) -> ReplayRange:
         """Become the only process that runs this replay. Return the range with the stored position."""
-        topic, since = self._request.topic, self._request.since
+        if self._request.name is None:
+            return await self._planned(self._request)
+        since = self._request.since
         with contextlib.suppress(GroupNotFound):
             await self._description()
         join = JoinRequest(
             group=self._group.name,
-            topics=(topic,),
+            topics=(self._request.topic,),
             member_id=self._member_id,
             session_ms=SESSION_MS,
             kind=GroupKind.CURSOR,
@@ -79,7 +78,8 @@ class AsyncReplayPosition:
 
     async def commit(self, positions: Mapping[int, int]) -> None:
         """Store positions that have advanced. Raise `Conflict` if another process runs this replay now."""
-        assert self._member is not None
+        if self._member is None:
+            return
         by_epoch: dict[int, dict[int, int]] = {}
         for partition, offset in positions.items():
             if offset > self._committed[partition]:
@@ -99,7 +99,8 @@ class AsyncReplayPosition:
 
     async def keep(self) -> None:
         """Report that this process runs. Raise `Conflict` if another process runs this replay now."""
-        assert self._member is not None
+        if self._member is None:
+            return
         try:
             self._member = await self._group.heartbeat(self._member_id, self._member.generation)
         except _REPLACED as error:
@@ -128,7 +129,7 @@ class AsyncReplayPosition:
         # A message that was published before the replay may have the same time.
         begun = group.created_at + _TICK
         until = begun if self._request.until is None else min(begun, self._request.until)
-        found = await planned_range(self._calls, replace(self._request, until=until))
+        found = await self._planned(replace(self._request, until=until))
         positions = await self._group.positions(self._request.topic)
         partitions = []
         for each in found.partitions:
@@ -138,6 +139,11 @@ class AsyncReplayPosition:
             self._epochs[each.partition] = 0 if stored is None else stored.epoch
             self._committed[each.partition] = 0 if stored is None else stored.offset
         return replace(found, partitions=partitions)
+
+    async def _planned(self, request: ReplayRequest) -> ReplayRange:
+        plan = await AsyncLake(self._calls).plan(request.topic, PlanOptions(since=request.since, until=request.until))
+        partitions = [ReplayedPartition(each.partition, each.start, each.start, each.end) for each in plan.partitions]
+        return ReplayRange(incarnation=plan.incarnation, partitions=partitions)
 
     def _replaced(self) -> Conflict:
         return Conflict(

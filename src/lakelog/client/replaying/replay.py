@@ -16,7 +16,7 @@ from lakelog.client import processes
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.reading import fetch_page
-from lakelog.client._async.replay_range import AsyncReplayPosition, planned_range
+from lakelog.client._async.replay_range import AsyncReplayPosition
 from lakelog.client.functions import is_coroutine_function
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.decoding import result_of
@@ -70,7 +70,7 @@ class Replay:
         self._owns_transport = settings.owns_transport
         self._calls = AsyncCalls(settings.transport(), policy)
         self._state = AsyncTopicState(request.topic, self._calls, WorkerPool(settings, policy))
-        self._position = None if request.name is None else AsyncReplayPosition(self._calls, request)
+        self._position = AsyncReplayPosition(self._calls, request)
         self._partitions: list[PartitionReplay] = []
         self._waiting: deque[PartitionReplay] = deque()
         self._incarnation = 0
@@ -85,11 +85,10 @@ class Replay:
         """Replay the range. Return the result, or raise the error that stopped the replay, with the position stored."""
         try:
             if self._options.dry_run:
-                found = await (self._planned() if self._position is None else self._position.look())
-                self._take(found)
+                self._take(await self._position.look())
                 return self._progress()
             self._runner = LaneRunner(self._options, lambda: self._stopped)
-            self._take(await (self._planned() if self._position is None else self._position.take()))
+            self._take(await self._position.take())
             return await self._replay()
         finally:
             await self._close()
@@ -105,7 +104,7 @@ class Replay:
             for task in (*workers, keeper):
                 task.cancel()
             await asyncio.wait((*workers, keeper))
-            await self._store()
+            await self._store_last()
         await self._report()
         if self._error is not None:
             raise self._error
@@ -115,13 +114,9 @@ class Replay:
         self._threads.close()
         if self._runner is not None:
             self._runner.close()
-        if self._position is not None:
-            await self._position.release()
+        await self._position.release()
         if self._owns_transport:
             await self._calls.close(0.0)
-
-    async def _planned(self) -> ReplayRange:
-        return await planned_range(self._calls, self._request)
 
     def _take(self, found: ReplayRange) -> None:
         self._incarnation = found.incarnation
@@ -211,7 +206,7 @@ class Replay:
                 await asyncio.sleep(_COMMIT_SECONDS)
                 try:
                     await self._store()
-                    if self._position is not None and time.monotonic() >= alive_until:
+                    if time.monotonic() >= alive_until:
                         await self._position.keep()
                         alive_until = time.monotonic() + _HEARTBEAT_SECONDS
                 except LakelogError as error:
@@ -223,8 +218,14 @@ class Replay:
             self._fail(error)
 
     async def _store(self) -> None:
-        if self._position is not None:
-            await self._position.commit({each.partition: each.position for each in self._partitions})
+        await self._position.commit({each.partition: each.position for each in self._partitions})
+
+    async def _store_last(self) -> None:
+        """Store the position at the end. A failure is the error of the replay, unless there is another one."""
+        try:
+            await self._store()
+        except LakelogError as error:
+            self._fail(error)
 
     async def _report(self) -> None:
         hook = self._options.on_progress
