@@ -42,7 +42,7 @@ class NoAnswers:
     """The answers to a batch of messages that were read by position: there are none.
 
     Args:
-        hint: What to do instead.
+        hint: The advice that the error gives.
     """
 
     def __init__(self, hint: str) -> None:

@@ -221,7 +221,7 @@ class Replay:
         await self._position.commit({each.partition: each.position for each in self._partitions})
 
     async def _store_last(self) -> None:
-        """Store the position at the end. A failure is the error of the replay, unless there is another one."""
+        """Store the position at the end. A failure stops the replay like any other error."""
         try:
             await self._store()
         except LakelogError as error:
