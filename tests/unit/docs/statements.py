@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ _ROW = re.compile(r"^\| (\d+\.\d+)\.(\d+) \| (.+?) \| (.+) \|$")
 _DIFFERENCE = re.compile(r"^\[difference\]\(\.\./differences\.md#different-behaviour\): (.+)$")
 _NOT_BUILT = re.compile(r"^\[not built yet\]\(\.\./differences\.md#not-built-yet\): (.+)$")
 _NOT_APPLICABLE = re.compile(r"^not applicable: [^.].+\.$")
+_MODULE_PARTS = (ast.Assign, ast.AnnAssign, ast.Expr, ast.If)
 _SKIPS = {"skip", "skipif", "xfail", "importorskip", "SkipTest"}
 
 
@@ -90,16 +93,17 @@ def file_of(name: str) -> Path:
     return ROOT / "tests" / (name if "/" in name else f"acceptance/{name}")
 
 
-def skips(path: Path, test: str) -> list[str]:
-    """Return what can skip a test of this file: a mark or a call in the test, or a mark of its module."""
+@functools.cache
+def skips_of_tests(path: Path) -> Mapping[str, list[str]]:
+    """Return what can skip each test of a file: a mark or a call in the test, or a mark of its module."""
     body = ast.parse(path.read_text()).body
-    looked_at: list[ast.AST] = [
-        node
-        for node in body
-        if (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == test)
-        or isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr | ast.If)
-    ]
-    return [found for node in looked_at for each in ast.walk(node) if (found := _skip(each)) is not None]
+    of_module = [found for node in body if isinstance(node, _MODULE_PARTS) for found in _skips(node)]
+    functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node.name: of_module + _skips(node) for node in functions}
+
+
+def _skips(tree: ast.AST) -> list[str]:
+    return [found for node in ast.walk(tree) if (found := _skip(node)) is not None]
 
 
 def _skip(node: ast.AST) -> str | None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.docs.markdown import DOCS, reference, table
-from tests.unit.docs.statements import file_of, skips, statements
-from tests.unit.docs.symbols import defines
+from tests.unit.docs.statements import file_of, skips_of_tests, statements
 
 COUNTS = {
     "1": [4, 4, 4, 4, 3, 5, 3, 4, 3],
@@ -36,10 +35,11 @@ def test_every_test_exists_and_runs() -> None:
     for each in statements():
         for file, test in each.tests:
             path = file_of(file)
-            if not path.exists() or not defines(path, test):
+            tests = skips_of_tests(path) if path.exists() else {}
+            if test not in tests:
                 wrong.append(f"{each.name}: {file}::{test} does not exist")
-            elif found := skips(path, test):
-                wrong.append(f"{each.name}: {file}::{test} may be skipped: {found}")
+            elif tests[test]:
+                wrong.append(f"{each.name}: {file}::{test} may be skipped: {tests[test]}")
     assert wrong == []
 
 
@@ -130,4 +130,4 @@ def test_a_row_in_the_wrong_place_is_refused(row: str) -> None:
 def test_skips_are_found(tmp_path: Path, source: str, found: list[str]) -> None:
     path = tmp_path / "test_x.py"
     path.write_text(source)
-    assert skips(path, "test_a") == found
+    assert skips_of_tests(path)["test_a"] == found
