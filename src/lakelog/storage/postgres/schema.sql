@@ -2565,6 +2565,8 @@ CREATE INDEX dead_letter_finished ON lakelog.dead_letter USING btree (group_id, 
 
 CREATE INDEX decision_by_writer ON lakelog.decision USING btree (incarnation, writer, number);
 
+CREATE INDEX decision_finished ON lakelog.decision USING btree (finished_at);
+
 CREATE INDEX group_topic_by_topic ON lakelog.group_topic USING btree (incarnation);
 
 CREATE INDEX key_append_expired ON lakelog.key_append_5 USING btree (expires_at);

@@ -114,11 +114,12 @@ where group_id = $1 and pid = $2 and message_offset = $3 order by epoch;
 select lakelog.dead_discard($1, $2, $3, $4);
 
 -- dead_purge: deletes finished dead letters that are old enough, up to a limit, and returns how many
+-- (the clock is a subquery, because an index cannot search for a value that may change from row to row)
 with old as materialized (
     select o.row from unnest($2::bigint[]) as a (pid)
     cross join lateral (
         select x.ctid as row from lakelog.dead_letter x
-        where x.group_id = $1 and x.pid = a.pid and x.state > 0 and x.at <= clock_timestamp() - $3::interval
+        where x.group_id = $1 and x.pid = a.pid and x.state > 0 and x.at <= (select clock_timestamp()) - $3::interval
         order by x.at limit $4
     ) o
     limit $4
@@ -137,7 +138,7 @@ with old as materialized (
         select count(*) as aged from (
             select from lakelog.dead_letter x
             where x.group_id = $1 and x.pid = a.pid and (x.state > 0) = s.finished
-              and x.at <= clock_timestamp() - $3::interval
+              and x.at <= (select clock_timestamp()) - $3::interval
             limit case when $3::interval is null then 0 else $5::bigint end
         ) found
     ) by_age

@@ -67,14 +67,14 @@ where incarnation = $1 and write_id = $2 and finished_at is null;
 with doomed as (
     delete from lakelog.decision where ctid = any (array(
         select d.ctid from lakelog.decision d
-        where d.finished_at < clock_timestamp() - $1::interval and (
+        where d.finished_at < (select clock_timestamp()) - $1::interval and (
             exists (
                 select from lakelog.decision n
                 where n.incarnation = d.incarnation and n.writer = d.writer and n.number > d.number
             ) or not exists (select from lakelog.topic t where t.incarnation = d.incarnation and t.closed_at is null)
-            or d.finished_at < clock_timestamp() - $3::interval
+            or d.finished_at < (select clock_timestamp()) - $3::interval
         )
-        limit $2))
+        order by d.finished_at limit $2))
     returning 1
 )
 select count(*) from doomed;
