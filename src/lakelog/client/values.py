@@ -117,9 +117,6 @@ class ReplayProgress:
         failed: Messages for which the handler raised an error, and that `on_error` accepted, since this call began.
         retired: Messages of the range that retention removed before they were read, since this call began.
         partitions: The range and the position in each partition.
-        messages: How many messages the range has.
-        remaining: How many messages of the range are not finished.
-        is_complete: Whether all messages of the range are finished.
     """
 
     topic: str
@@ -132,14 +129,17 @@ class ReplayProgress:
 
     @property
     def messages(self) -> int:
+        """The number of messages of the range."""
         return sum(each.end - each.start for each in self.partitions)
 
     @property
     def remaining(self) -> int:
+        """The number of messages of the range that are not finished."""
         return sum(each.end - each.position for each in self.partitions)
 
     @property
     def is_complete(self) -> bool:
+        """Whether all messages of the range are finished."""
         return self.remaining == 0
 
     def __repr__(self) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from lakelog.errors import Conflict
+
 
 class FeatureLevel(IntEnum):
     """The levels, and what each adds to the one before."""
@@ -22,7 +24,9 @@ class FeatureLevel(IntEnum):
     servers announce changes of topics, so that the others cache topics for longer.
     """
     THIRD = 3
-    """A group has settings for single topics. Older servers would deliver with those of the group."""
+    """A group has settings for single topics, and accepts one run per value. Older servers would deliver with the
+    settings of the group, and count repeats as discarded.
+    """
 
 
 SUPPORTED = max(FeatureLevel)
@@ -35,3 +39,12 @@ def unsupported(level: int) -> str:
         f"The installation has feature level {level}, and this version of Lakelog supports levels up to {SUPPORTED}. "
         "Install the version that the other servers run, or a newer one."
     )
+
+
+def check_level(level: int, needed: FeatureLevel, features: str) -> None:
+    """Raise `Conflict` if the installation's level is too low for the features, a noun phrase in the plural."""
+    if level < needed:
+        raise Conflict(
+            f"{features} need feature level {needed:d}, and this installation has level {level}. When all servers run "
+            "this version, run `lakelog migrate --raise-level`."
+        )

@@ -17,7 +17,7 @@ from lakelog.model.levels import SUPPORTED, FeatureLevel, unsupported
 EVENTS = {
     1: "token owner request until ranges keys suspect alone expires",
     2: "frontier skipped filtered expired expires",
-    3: "token verb ranges",
+    3: "token verb ranges filtered",
     4: "token verb waits back",
     5: "token offset discarded",
     6: "token until alone reissued",
@@ -44,7 +44,8 @@ def test_levels_are_consecutive_and_explained() -> None:
     assert "level 9, and this version of Lakelog supports levels up to" in unsupported(9)
 
 
-def test_journal_events_are_those_of_the_first_level() -> None:
+def test_journal_events_are_those_of_the_first_level_and_filtered() -> None:
+    """Answers that write `filtered` as true are refused below the third level; versions without it ignore false."""
     written = {each.__struct_config__.tag: " ".join(each.__struct_fields__) for each in get_args(AnyEvent)}
     assert written == EVENTS
     assert codec.FORMAT == 2

@@ -140,6 +140,11 @@ class GroupDirectory:
         return await self._catalog.groups.group_topic_find(group.group_id, incarnation) is not None
 
     @property
+    def level(self) -> int:
+        """The feature level of the installation."""
+        return self._catalog.level
+
+    @property
     def has_topic_settings(self) -> bool:
         """Whether groups may have settings for single topics: servers of an older level would not apply them."""
         return self._catalog.level >= FeatureLevel.THIRD

@@ -19,12 +19,13 @@ from lakelog.engine.groups.positions import check_held, gathered, located_at
 from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.groups.seek import Seeker, meant
-from lakelog.engine.groups.settings_check import altered, check_topic_settings, other_kind
+from lakelog.engine.groups.settings_check import altered, other_kind
 from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import Conflict, GroupBusy, GroupNotFound
 from lakelog.model.group import AlterGroupRequest, Group, GroupKind, GroupSettings, GroupTopic, Start
+from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.position import AtOffset, Latest
 from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats
 from lakelog.model.seek import CommitRequest, GroupPosition, Skipped, Sought
@@ -108,7 +109,7 @@ class Groups:
     async def alter(self, scope: Scope, request: AlterGroupRequest) -> Group:
         """Change the settings that the request states, of the group or of one topic. An empty filter removes it."""
         if request.topic is not None:
-            check_topic_settings(self._catalog.level)
+            check_level(self._catalog.level, FeatureLevel.THIRD, "Settings of a group for one topic")
             if not request.inherit:
                 await self._topics.find(scope, request.topic)
         return await self._directory.change(

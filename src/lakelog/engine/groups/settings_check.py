@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from lakelog.errors import Conflict, GroupKindDiffers, GroupSettingsDiffer, InvalidFilter, InvalidRequest
+from lakelog.errors import GroupKindDiffers, GroupSettingsDiffer, InvalidFilter, InvalidRequest
 from lakelog.model.dead_letter_retention import DeadLetterRetentionChange
 from lakelog.model.filter import parse
 from lakelog.model.group import (
@@ -17,7 +17,6 @@ from lakelog.model.group import (
     GroupTopicSettings,
     RequestedSettings,
 )
-from lakelog.model.levels import FeatureLevel
 
 _OF_DEAD_LETTERS = {"error", "deliveries", "failures"}
 _OF_TOPICS = GroupTopicSettings.__struct_fields__
@@ -131,15 +130,6 @@ def _with_topic(settings: GroupSettings, topic: str, own: dict[str, Any]) -> Gro
     if "filter" in own:
         own = {**own, "filter": own["filter"] or ""}
     return replace(settings, topics={**settings.topics, topic: GroupTopicSettings(**own)})
-
-
-def check_topic_settings(level: int) -> None:
-    """Raise an error if the feature level of the installation has no settings for single topics."""
-    if level < FeatureLevel.THIRD:
-        raise Conflict(
-            f"Settings of a group for one topic need feature level {FeatureLevel.THIRD:d}, and this installation has "
-            f"level {level}. When all servers run this version, run `lakelog migrate --raise-level`."
-        )
 
 
 def exact_filter(text: str) -> str:

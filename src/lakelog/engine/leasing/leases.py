@@ -33,6 +33,7 @@ from lakelog.errors import (
 from lakelog.model import limits
 from lakelog.model.group import MAX_OWNER_BYTES, Group, GroupKind, GroupTopic, Order
 from lakelog.model.lease import Answered, ConsumeRequest, LeaseAnswer, Verb
+from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.membership import Membership
 from lakelog.model.shard import Shard
 from lakelog.model.topic import Scope, Topic
@@ -181,6 +182,8 @@ class Leases:
         answers: Sequence[LeaseAnswer],
         generation: int | None = None,
     ) -> PendingAnswers:
+        if any(each.once for each in answers):
+            check_level(self._directory.level, FeatureLevel.THIRD, "Answers with `once`")
         found = await self._topics.find(scope, topic, partition=max((each.partition for each in answers), default=0))
         its = await self._directory.resolve(scope, group, kind=GroupKind.LEASE, create=False)
         group_topic = await self._directory.group_topic(its, found)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from lakelog.engine.leasing.consuming import Leased
-from lakelog.errors import InvalidRequest, LakelogError, OutcomeUnknown
+from lakelog.errors import Conflict, InvalidRequest, LakelogError, OutcomeUnknown
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
+from lakelog.model.levels import FeatureLevel
 from lakelog.storage.groups import CommitResult, JournalEntry
 from tests.unit.engine.leasing.test_consume_with_answers import Shop, shop
 
@@ -110,3 +111,14 @@ async def test_a_value_for_a_message_that_the_answer_does_not_name_is_refused() 
         (refusal,) = await answer(one, "ann", wrong)
         assert isinstance(refusal, InvalidRequest)
         assert "offset 1" in str(refusal)
+
+
+async def test_values_wait_for_the_feature_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of the second level would count repeats as discarded."""
+    async with shop() as one:
+        await one.publish(1)
+        lease = await one.lease()
+        monkeypatch.setattr(one.engine.group_directory._catalog.groups, "level", FeatureLevel.SECOND)
+        with pytest.raises(Conflict, match="`once` need feature level 3, and this installation has level 2"):
+            await answer(one, "ann", said(Verb.FILTER_REPEATS, lease, "v"))
+        assert await one.acked() == 0
