@@ -22,7 +22,8 @@ class AsyncStopSignal:
     async def wait(self, seconds: float) -> bool:
         """Wait for the signal for at most `seconds`. Return whether it is set."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
         return self._event.is_set()
 
 

@@ -194,7 +194,8 @@ class GroupRouting:
     async def _keep_beating(self) -> None:
         while not self._drain.begun:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._drain.wait(), SEEN_EVERY_SECONDS)
+                async with asyncio.timeout(SEEN_EVERY_SECONDS):
+                    await self._drain.wait()
             if not self._drain.begun:
                 await self._beat()
         # Immediately, so that the other servers stop forwarding calls while this server still serves.

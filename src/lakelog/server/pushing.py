@@ -119,7 +119,8 @@ class Pushing:
             if left <= 0:
                 return dataclasses.replace(last, leases=())
             try:
-                await asyncio.wait_for(hands.freed.wait(), min(left, look))
+                async with asyncio.timeout(min(left, look)):
+                    await hands.freed.wait()
             except TimeoutError:
                 look = min(2 * look, LOOK_LAST_SECONDS)
                 hands.settle(await self._engine.groups.lag(scope, request.group, request.topic))

@@ -204,8 +204,10 @@ def test_drain_without_handlers_runs_all(lakelog_memory: MemoryInstallation) -> 
 
 
 def test_an_unknown_handler_is_refused(lakelog_memory: MemoryInstallation) -> None:
-    with pytest.raises(InvalidRequest, match="print is not subscribed"):
-        lakelog_memory.drain(print)
+    def stray(order: int) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="stray is not subscribed"):
+        lakelog_memory.drain(stray)
 
 
 def test_a_handler_that_feeds_itself_ends_at_the_time_limit(lakelog_memory: MemoryInstallation) -> None:

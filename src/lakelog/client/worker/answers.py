@@ -182,7 +182,8 @@ class AnswerSender:
         self._news.clear()
         await asyncio.sleep(short)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds - short)
+            async with asyncio.timeout(seconds - short):
+                await self._news.wait()
 
 
 def fitting(answers: Sequence[LeaseAnswer]) -> int:

@@ -77,7 +77,8 @@ class Lake:
                 if left <= 0 or any(end > request.beyond.get(partition, 0) for partition, end in found.ends.items()):
                     return found
                 try:
-                    await asyncio.wait_for(grown.wait(), left)
+                    async with asyncio.timeout(left):
+                        await grown.wait()
                 except TimeoutError:
                     # No growth was announced, so reading again would only cost. The next call reads.
                     return found

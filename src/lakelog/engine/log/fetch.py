@@ -53,7 +53,8 @@ class Fetcher:
                     return _fetched(topic, partition, start, read, wanted)
                 has_waited = True
                 try:
-                    await asyncio.wait_for(grown.wait(), min(left, _LOOK_EVERY_SECONDS))
+                    async with asyncio.timeout(min(left, _LOOK_EVERY_SECONDS)):
+                        await grown.wait()
                 except TimeoutError:
                     continue
 

@@ -149,9 +149,11 @@ async def _open(url: str, options: Mapping[str, Any], lowest: int, then: str) ->
         session.is_unconfirmed = False
         _keep_alive(session)
         await session.execute(then, timeout=CONNECT_SECONDS)
-        await asyncio.wait_for(session.check(lowest), CONNECT_SECONDS)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await session.check(lowest)
         if session.timeline > lowest:
-            await asyncio.wait_for(session.begin_timeline(), 3 * CONNECT_SECONDS)
+            async with asyncio.timeout(3 * CONNECT_SECONDS):
+                await session.begin_timeline()
         session.add_log_listener(session.heard)
     except BaseException:
         session.terminate()
