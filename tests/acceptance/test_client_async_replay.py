@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -187,6 +187,19 @@ async def test_a_replay_with_a_name_continues_where_it_stopped_with_the_same_ran
         assert (await orders.replay(collect(seen), name="audit")).handled == 0
         await log.group("replay-audit").delete()
         assert (await orders.replay(collect(seen), name="audit")).handled == 25
+
+
+async def test_a_replay_that_continues_with_a_later_since_begins_at_its_position(url: str) -> None:
+    async with topic(url, 20, 1) as (_, orders):
+        seen: list[int] = []
+        with pytest.raises(ValueError, match="not this one"):
+            await orders.replay(stop_at(seen, 12), name="audit", since=datetime.now(UTC) - timedelta(hours=1))
+        await fill(orders, 20, 25)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        found = await orders.replay(dry_run=True, name="audit", since=later)
+        assert (found.remaining, found.partitions[0].position) == (8, 12)
+        done = await orders.replay(collect(seen), name="audit", since=later)
+        assert (seen, done.handled, done.is_complete) == ([*range(20)], 8, True)
 
 
 async def test_a_name_belongs_to_one_topic_and_one_process(url: str) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -188,6 +188,19 @@ def test_a_replay_with_a_name_continues_where_it_stopped_with_the_same_range(url
         assert (orders.replay(collect(seen), name="audit")).handled == 0
         log.group("replay-audit").delete()
         assert (orders.replay(collect(seen), name="audit")).handled == 25
+
+
+def test_a_replay_that_continues_with_a_later_since_begins_at_its_position(url: str) -> None:
+    with topic(url, 20, 1) as (_, orders):
+        seen: list[int] = []
+        with pytest.raises(ValueError, match="not this one"):
+            orders.replay(stop_at(seen, 12), name="audit", since=datetime.now(UTC) - timedelta(hours=1))
+        fill(orders, 20, 25)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        found = orders.replay(dry_run=True, name="audit", since=later)
+        assert (found.remaining, found.partitions[0].position) == (8, 12)
+        done = orders.replay(collect(seen), name="audit", since=later)
+        assert (seen, done.handled, done.is_complete) == ([*range(20)], 8, True)
 
 
 def test_a_name_belongs_to_one_topic_and_one_process(url: str) -> None:

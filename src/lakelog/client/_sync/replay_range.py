@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from lakelog.client import processes
-from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.group import Group
 from lakelog.client._sync.lake import Lake
 from lakelog.client.replaying.request import ReplayRange, ReplayRequest
@@ -37,14 +36,17 @@ class ReplayPosition:
     finds the same range.
 
     Args:
-        calls: Makes the calls.
+        group: The group `request.group`, which has the position if the replay has a name.
+        lake: Finds the offsets of the range.
         request: The messages to replay.
+        session_ms: A process that does not report for this time loses its place.
     """
 
-    def __init__(self, calls: Calls, request: ReplayRequest) -> None:
-        self._calls = calls
+    def __init__(self, group: Group, lake: Lake, request: ReplayRequest, session_ms: int = SESSION_MS) -> None:
+        self._group = group
+        self._lake = lake
         self._request = request
-        self._group = Group(request.group, calls)
+        self._session_ms = session_ms
         self._member_id = processes.unique_name()
         self._member: Membership | None = None
         self._epochs: dict[int, int] = {}
@@ -68,7 +70,7 @@ class ReplayPosition:
             group=self._group.name,
             topics=(self._request.topic,),
             member_id=self._member_id,
-            session_ms=SESSION_MS,
+            session_ms=self._session_ms,
             kind=GroupKind.CURSOR,
             start_from="earliest" if since is None else since.isoformat(),
             client="replay",
@@ -130,26 +132,33 @@ class ReplayPosition:
         # A message that was published before the replay may have the same time.
         begun = group.created_at + _TICK
         until = begun if self._request.until is None else min(begun, self._request.until)
-        found = self._planned(replace(self._request, until=until))
+        # The stored position replaces `since`, which may be a later time in a call that continues, such as an hour ago.
+        found = self._planned(replace(self._request, since=None, until=until))
+        starts = {} if self._request.since is None else self._starts(self._request)
         positions = self._group.positions(self._request.topic)
         partitions = []
         for each in found.partitions:
+            start = min(starts.get(each.partition, each.start), each.end)
             stored = positions.get(each.partition)
-            position = each.start if stored is None else max(each.start, min(stored.offset, each.end))
-            partitions.append(each._replace(position=position))
+            position = start if stored is None else max(each.start, min(stored.offset, each.end))
+            partitions.append(each._replace(start=min(start, position), position=position))
             self._epochs[each.partition] = 0 if stored is None else stored.epoch
             self._committed[each.partition] = 0 if stored is None else stored.offset
-        return replace(found, partitions=partitions)
+        return replace(found, partitions=partitions, begun_at=group.created_at)
+
+    def _starts(self, request: ReplayRequest) -> Mapping[int, int]:
+        found = self._planned(replace(request, until=None))
+        return {each.partition: each.start for each in found.partitions}
 
     def _planned(self, request: ReplayRequest) -> ReplayRange:
-        plan = Lake(self._calls).plan(request.topic, PlanOptions(since=request.since, until=request.until))
+        plan = self._lake.plan(request.topic, PlanOptions(since=request.since, until=request.until))
         partitions = [ReplayedPartition(each.partition, each.start, each.start, each.end) for each in plan.partitions]
         return ReplayRange(incarnation=plan.incarnation, partitions=partitions)
 
     def _replaced(self) -> Conflict:
         return Conflict(
             f"Another process runs replay '{self._request.name}' of topic '{self._request.topic}' now, or this one did "
-            f"not report for {SESSION_MS // 1000} seconds. Call replay again to continue.",
+            f"not report for {self._session_ms // 1000} seconds. Call replay again to continue.",
             group=self._group.name,
             topic=self._request.topic,
         )

@@ -14,6 +14,8 @@ from typing import Any
 
 from lakelog.client import processes
 from lakelog.client._async.calls import AsyncCalls
+from lakelog.client._async.group import AsyncGroup
+from lakelog.client._async.lake import AsyncLake
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.reading import fetch_page
 from lakelog.client._async.replay_range import AsyncReplayPosition
@@ -70,7 +72,7 @@ class Replay:
         self._owns_transport = settings.owns_transport
         self._calls = AsyncCalls(settings.transport(), policy)
         self._state = AsyncTopicState(request.topic, self._calls, WorkerPool(settings, policy))
-        self._position = AsyncReplayPosition(self._calls, request)
+        self._position = AsyncReplayPosition(AsyncGroup(request.group, self._calls), AsyncLake(self._calls), request)
         self._partitions: list[PartitionReplay] = []
         self._waiting: deque[PartitionReplay] = deque()
         self._incarnation = 0

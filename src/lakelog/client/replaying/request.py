@@ -30,13 +30,20 @@ class ReplayRequest:
 
     @property
     def group(self) -> str:
-        """The name of the cursor group that has the position."""
-        return f"replay-{self.name}"
+        """The name of the cursor group that has the position. A replay without a name stores none in it."""
+        return f"replay-{self.name or 'unnamed'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRange:
-    """The resolved range: offsets in the partitions of one incarnation of the topic."""
+    """The resolved range: offsets in the partitions of one incarnation of the topic.
+
+    Attributes:
+        incarnation: The incarnation of the topic.
+        partitions: The range and the position in each partition.
+        begun_at: When the first call with the name began; None if nothing is stored.
+    """
 
     incarnation: int
     partitions: Sequence[ReplayedPartition]
+    begun_at: datetime | None = None
