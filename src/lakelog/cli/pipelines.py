@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakelog.cli.output import print_json, print_result, print_table, say
+from lakelog.cli.progress_bar import ProgressBar
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, find_target, open_log
-from lakelog.cli.units import parse_duration, parse_pairs, parse_size, show_count, show_duration, show_since, show_size
+from lakelog.cli.units import (
+    parse_duration,
+    parse_pairs,
+    parse_rate,
+    parse_size,
+    show_count,
+    show_duration,
+    show_since,
+    show_size,
+)
 
 if TYPE_CHECKING:
     from lakelog.errors import LakelogError
     from lakelog.model.pipeline import PipelineRun
     from lakelog.spark.pipelines.jobs import SparkSessions, TierJob
+    from lakelog.spark.pipelines.replaying import ReplayJob, ReplaySummary
     from lakelog.spark.pipelines.sweeping import SweepSummary
     from lakelog.spark.pipelines.tiering import TierSummary
     from lakelog.spark.session import ConnectionSettings
 
-app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep unused files, list runs.")
+app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep files, replay messages, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
 plan_app = typer.Typer(no_args_is_help=True, help="Show what a pipeline would do.")
 app.add_typer(run_app, name="run")
@@ -43,18 +53,20 @@ AgeOption = Annotated[
     ),
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+MasterOption = Annotated[
+    str, typer.Option(help="Where Spark runs: local[2] for two cores of this machine, or spark://host:7077.")
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=TEXT", help="A Spark setting. May be repeated.")
+]
 
 
 @run_app.command("tier")
 def run_tier(
     topic: TopicOption = None,
     every: Annotated[str | None, typer.Option(metavar="DURATION", help="Run at this interval until stopped.")] = None,
-    master: Annotated[
-        str, typer.Option(help="Where Spark runs: local[2] for two cores of this machine, or spark://host:7077.")
-    ] = "local[2]",
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=TEXT", help="A Spark setting. May be repeated.")
-    ] = None,
+    master: MasterOption = "local[2]",
+    conf: ConfOption = None,
     segment_size: SizeOption = "128MiB",
     min_age: AgeOption = "5m",
     dry_run: DryOption = False,
@@ -67,17 +79,9 @@ def run_tier(
     Readers see no difference. You can stop it at any time; the next run continues from there. Only one run per topic
     is active. The server drops a hot table a minute after all of its messages are moved and verified.
     """
-    settings = parse_pairs(conf, "--conf")
     period = None if every is None else parse_duration(every).total_seconds()
     job = _job(topic, segment_size, min_age, dry_run, period)
-    from lakelog.spark.pipelines.jobs import SparkSessions
-
-    sessions = SparkSessions(
-        name=f"lakelog tier {topic or ''}".strip(),
-        master=master,
-        conf=settings,
-        on_start=lambda: say(f"Starting Spark ({master}) …"),
-    )
+    sessions = _sessions(f"lakelog tier {topic or ''}".strip(), master, conf)
     _tier(_connection(url, token), sessions, job, json)
 
 
@@ -140,6 +144,48 @@ def run_sweep(
     print_result(json, {"dry_run": done.dry_run, **done.figures()}, _swept_line(done))
 
 
+@run_app.command("replay")
+def run_replay(
+    topic: Annotated[str, typer.Argument(help="The topic to read.", autocompletion=complete_topic)],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TOPIC", help="The topic to write.", autocompletion=complete_topic)
+    ],
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin with messages appended at this time or later.")
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="End before messages appended at this time or later. Default: now."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Store the position under this name. A run with the name continues there.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Publish at most this many, such as 1000/s, on average.")
+    ] = None,
+    master: MasterOption = "local[2]",
+    conf: ConfOption = None,
+    dry_run: DryOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Publish messages of a topic into another topic, each once.
+
+    Groups of the topic are unaffected. With a name, you can stop it at any time; the next run with the name and the
+    same options continues from there, and repeats nothing. Only one replay per topic is active.
+    """
+    from lakelog.spark.pipelines.replaying import ReplayJob
+
+    per_second = None if rate is None else parse_rate(rate)
+    job = ReplayJob(topic=topic, to=to, since=since, until=until, name=name, rate=per_second, dry_run=dry_run)
+    sessions = _sessions(f"lakelog replay {topic}", master, conf)
+    done = _replay(_connection(url, token), sessions, job)
+    print_result(
+        json, {"topic": done.topic, "to": done.to, "dry_run": done.dry_run, **done.figures()}, _replayed_line(done)
+    )
+
+
 @app.command()
 def runs(
     pipeline: Annotated[
@@ -176,6 +222,13 @@ def runs(
         empty="No pipeline has run yet. Start with `lakelog pipelines run tier`.",
         cut=["detail"],
     )
+
+
+def _sessions(name: str, master: str, conf: list[str] | None) -> SparkSessions:
+    settings = parse_pairs(conf, "--conf")
+    from lakelog.spark.pipelines.jobs import SparkSessions
+
+    return SparkSessions(name=name, master=master, conf=settings, on_start=lambda: say(f"Starting Spark ({master}) …"))
 
 
 def _job(topic: str | None, size: str, min_age: str, dry_run: bool, every: float | None) -> TierJob:
@@ -215,39 +268,47 @@ def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob,
         say("There are no topics to tier.")
 
 
+def _replay(connection: ConnectionSettings, sessions: SparkSessions, job: ReplayJob) -> ReplaySummary:
+    from lakelog.spark.pipelines.jobs import stoppable
+    from lakelog.spark.pipelines.replaying import run_replay
+
+    try:
+        with stoppable(), ProgressBar("{task.completed:,.0f} of {task.total:,.0f} messages") as bar:
+
+            def show(done: ReplaySummary) -> None:
+                bar.update(job.topic, done.messages - done.remaining, done.messages)
+
+            return run_replay(connection, lambda: sessions.spark, job, show)
+    except KeyboardInterrupt:
+        say("Stopped. Run the command again with the same --name to continue." if job.name else "Stopped.")
+        raise
+    finally:
+        sessions.stop()
+
+
 class _Screen:
     """A `JobListener` with a progress bar on a terminal, and a line or a JSON object for each finished topic."""
 
     def __init__(self, json: bool, job: TierJob) -> None:
         self._json = json
         self._job = job
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar = ProgressBar("{task.fields[segments]:,} segments  {task.completed:,.0f} messages")
 
     def __enter__(self) -> _Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self._bar.close()
 
     def begun(self, topic: str, plan: TierSummary) -> None:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
-
-            numbers = TextColumn("{task.fields[segments]:,} segments  {task.completed:,.0f} messages")
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), numbers)
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(topic, total=plan.messages or None, segments=0)
-            self._bar.start()
+        self._bar.close()
+        self._bar.update(topic, 0, plan.messages or None, segments=0)
 
     def progress(self, done: TierSummary) -> None:
-        if self._bar is not None:
-            total = done.planned_messages or None
-            self._bar.update(self._task, completed=done.messages, total=total, segments=done.segments)
+        self._bar.update(done.topic, done.messages, done.planned_messages or None, segments=done.segments)
 
     def ended(self, done: TierSummary) -> None:
-        self._close()
+        self._bar.close()
         if self._job.every_seconds is not None and not done.segments:
             return
         figures = {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}
@@ -255,11 +316,6 @@ class _Screen:
 
     def passed(self, topic: str, error: LakelogError) -> None:
         say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
 
 
 def _tiered_line(done: TierSummary, job: TierJob) -> str:
@@ -295,6 +351,13 @@ def _swept_line(done: SweepSummary) -> str:
     return f"{show_count(done.files, 'file')} looked at, {done.deleted:,} {verb} ({show_size(done.bytes)})"
 
 
+def _replayed_line(done: ReplaySummary) -> str:
+    if done.dry_run:
+        return f"{done.topic}: {show_count(done.remaining, 'message')} would be published to {done.to}"
+    retired = f"; {done.retired:,} were removed by retention before" if done.retired else ""
+    return f"{done.topic}: published {show_count(done.published, 'message')} to {done.to}{retired}"
+
+
 def _took(run: PipelineRun) -> str:
     seconds = ((run.ended_at or run.seen_at) - run.started_at).total_seconds()
     return show_duration(timedelta(seconds=round(seconds, 0 if seconds >= 1 else 1)))
@@ -305,4 +368,6 @@ def _progress(run: PipelineRun) -> str:
     if "segments" in figures:
         done, planned = figures.get("messages", 0), figures.get("planned_messages", 0)
         return f"{done:,} of {planned:,}" if planned > done else show_count(done, "message")
+    if "published" in figures:
+        return f"{figures['messages'] - figures['remaining']:,} of {show_count(figures['messages'], 'message')}"
     return ", ".join(f"{figure:,} {name.replace('_', ' ')}" for name, figure in figures.items())

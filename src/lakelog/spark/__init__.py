@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakelog.spark.configuring import configure
+    from lakelog.spark.pipelines.replaying import replay
     from lakelog.spark.pipelines.sweeping import sweep
     from lakelog.spark.pipelines.tiering import tier
     from lakelog.spark.reading.topics import topic
     from lakelog.spark.repair.repairing import dead_letters, redrive
     from lakelog.spark.subscribing.subscribe import subscribe
 
-__all__ = ["configure", "dead_letters", "redrive", "subscribe", "sweep", "tier", "topic"]
+__all__ = ["configure", "dead_letters", "redrive", "replay", "subscribe", "sweep", "tier", "topic"]
 
 _HOMES = {
     "configure": "configuring",
     "dead_letters": "repair.repairing",
     "redrive": "repair.repairing",
+    "replay": "pipelines.replaying",
     "subscribe": "subscribing.subscribe",
     "sweep": "pipelines.sweeping",
     "tier": "pipelines.tiering",

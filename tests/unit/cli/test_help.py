@@ -104,7 +104,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
     groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "skip", "pause", "resume", "alter", "delete")}
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard", "purge")}
-    pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "plan tier", "runs")}
+    pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "run replay", "plan tier", "runs")}
     alone = {"dev", "serve", "migrate", "publish", "fetch", "tail", "consume", "worker", "version"}
     assert leaves == alone | topics | tokens | groups | dead | pipelines
 

@@ -1,1 +1,1 @@
-"""Pipelines that move or remove history: tiering and sweeping, their run records, and the programs that start them."""
+"""Pipelines on history: tiering, sweeping and replay, their run records, and the programs that start them."""

@@ -2,6 +2,7 @@
 
 spark-submit --master spark://host:7077 …/lakelog/spark/pipelines/submit.py tier --topic orders
 python -m lakelog.spark.pipelines.submit tier --topic orders --master 'local[2]'
+spark-submit … submit.py replay --topic orders --to orders-copy --name copy-2026
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import timedelta
 
 from lakelog.errors import LakelogError
 from lakelog.spark.pipelines.jobs import JobListener, SparkSessions, TierJob, run_tier, stoppable
+from lakelog.spark.pipelines.replaying import ReplayJob, run_replay
 from lakelog.spark.pipelines.sweeping import sweep
 from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, TierSummary
 from lakelog.spark.session import ConnectionSettings, connection_to
@@ -41,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
             connection = connection_to(given.url, given.token)
             if given.pipeline == "sweep":
                 _sweep(connection, given.dry_run)
+            elif given.pipeline == "replay":
+                _replay(connection, sessions, given)
             else:
                 run_tier(connection, sessions, _job(given), _PrintedProgress())
         return 0
@@ -57,8 +61,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="lakelog.spark.pipelines.submit", description="Run a pipeline of Lakelog with spark-submit."
     )
-    parser.add_argument("pipeline", choices=["tier", "sweep"])
-    parser.add_argument("--topic", help="only this topic; default: all topics")
+    parser.add_argument("pipeline", choices=["tier", "sweep", "replay"])
+    parser.add_argument("--topic", help="only this topic; default: all topics. A replay needs it.")
     parser.add_argument("--url", help="the URL of the server; default: LAKELOG_URL")
     parser.add_argument("--token", help="the token; default: LAKELOG_TOKEN")
     parser.add_argument("--master", help="the Spark master; default: that of spark-submit")
@@ -66,7 +70,16 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES)
     parser.add_argument("--min-age", type=float, default=MIN_AGE.total_seconds(), metavar="SECONDS")
     parser.add_argument("--dry-run", action="store_true")
-    return parser.parse_args(arguments)
+    replaying = parser.add_argument_group("replay")
+    replaying.add_argument("--to", metavar="TOPIC", help="the topic to write")
+    replaying.add_argument("--since", metavar="TIME", help="begin with messages appended at this time or later")
+    replaying.add_argument("--until", metavar="TIME", help="end before messages appended at this time or later")
+    replaying.add_argument("--name", help="store the position under this name")
+    replaying.add_argument("--rate", type=float, metavar="PER_SECOND", help="publish at most this many, on average")
+    given = parser.parse_args(arguments)
+    if given.pipeline == "replay" and not (given.topic and given.to):
+        parser.error("replay needs --topic and --to")
+    return given
 
 
 def _job(given: argparse.Namespace) -> TierJob:
@@ -77,6 +90,13 @@ def _job(given: argparse.Namespace) -> TierJob:
         every_seconds=given.every,
         dry_run=given.dry_run,
     )
+
+
+def _replay(connection: ConnectionSettings, sessions: SparkSessions, given: argparse.Namespace) -> None:
+    names = ("topic", "to", "since", "until", "name", "rate", "dry_run")
+    job = ReplayJob(**{name: getattr(given, name) for name in names})
+    done = run_replay(connection, lambda: sessions.spark, job)
+    _print({"topic": done.topic, "to": done.to, "dry_run": done.dry_run, **done.figures()})
 
 
 def _sweep(connection: ConnectionSettings, dry_run: bool) -> None:

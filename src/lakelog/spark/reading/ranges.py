@@ -74,7 +74,7 @@ def time_of(text: Time | None, name: str, now: datetime | None = None) -> dateti
         if text.tzinfo is None:
             raise InvalidRequest(f"`{name}` needs a zone: give an aware datetime.")
         return text
-    seconds = _seconds(text.strip().lower().removesuffix(" ago"))
+    seconds = _seconds(_duration_text(text))
     try:
         if seconds is not None:
             return (now or datetime.now(UTC)) - timedelta(seconds=seconds)
@@ -85,6 +85,13 @@ def time_of(text: Time | None, name: str, now: datetime | None = None) -> dateti
             f"not {text!r}."
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def is_relative(text: Time) -> bool:
+    """Return whether a time is how long ago."""
+    if isinstance(text, str):
+        return _seconds(_duration_text(text)) is not None
+    return isinstance(text, timedelta)
 
 
 def offsets_of(given: str | Mapping[int, int] | None, name: str) -> dict[int, int] | None:
@@ -106,6 +113,10 @@ def offsets_of(given: str | Mapping[int, int] | None, name: str) -> dict[int, in
 
 def _is_offset(offset: object) -> bool:
     return isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0
+
+
+def _duration_text(text: str) -> str:
+    return text.strip().lower().removesuffix(" ago")
 
 
 def _seconds(text: str) -> float | None:

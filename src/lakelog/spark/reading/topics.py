@@ -69,13 +69,18 @@ def topic(
     with announced(connection):
         plan = client(connection).lake.plan(name, options)
     require_whole(plan, options.starts, options.ends)
+    return planned_frame(spark, connection, plan)
+
+
+def planned_frame(spark: SparkSession, connection: ConnectionSettings, plan: Plan) -> DataFrame:
+    """Return the DataFrame of a plan. If a file was replaced since, plan the same offsets again."""
     for _ in range(_TRIES - 1):
         try:
             return frame_of(spark, connection, plan)
         except AnalysisException as exc:
             if exc.getCondition() != _PATH_NOT_FOUND:
                 raise
-            # A file was replaced after planning: the same offsets are in another file now.
+            # The same offsets are in another file now.
             plan = _again(connection, plan)
     return frame_of(spark, connection, plan)
 
