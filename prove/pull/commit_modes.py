@@ -9,8 +9,8 @@ the next program if its position was not committed. The check allows that in the
 - rolling: its end came at most one interval, and the pause between two rounds, after it got the message;
 - manual: nothing more.
 
-A program is done with a message when it makes its next call. The last time that a message is delivered, the program
-must be done with it before its end; otherwise the message is lost.
+A program is done with a message when it makes its next call, or in the manual mode when it commits it. The last time
+that a message is delivered, the program must be done with it before its end; otherwise the message is lost.
 """
 
 from __future__ import annotations
@@ -203,8 +203,15 @@ class _GroupJudge:
 
     def _lost(self, partition: int, rows: TableColumns, log: Array) -> None:
         """Find messages that no program was done with."""
-        times = zip(rows.process.tolist(), rows.completed_ns.tolist(), strict=True)
-        done = np.fromiter((self._is_done(process, at) for process, at in times), np.bool_, len(rows))
+        got = zip(rows.process.tolist(), rows.completed_ns.tolist(), rows.offset.tolist(), strict=True)
+        done = np.fromiter(
+            (
+                self._is_done(process, at) or self._is_named(process, partition, offset, at)
+                for process, at, offset in got
+            ),
+            np.bool_,
+            len(rows),
+        )
         lost = np.setdiff1d(log, rows.offset[done])
         self.figures.lost += len(lost)
         for offset in lost[:MOST].tolist():
@@ -214,6 +221,11 @@ class _GroupJudge:
         """Return whether a program was done with the messages that it got at this time: it called again, or left."""
         has_left = process not in self._run.crashed and self._programs[process].dead_ns < NEVER
         return has_left or self._programs[process].done_ns(got_ns) < NEVER
+
+    def _is_named(self, process: int, partition: int, offset: int, got_ns: int) -> bool:
+        """Return whether a program committed a message itself, after it got it. Other modes commit without a call."""
+        commits = self._programs[process].commits.get(partition, ())
+        return self._rule.mode == "manual" and any(began >= got_ns and end > offset for began, _, end, _ in commits)
 
     def _repeated(self, rows: TableColumns, first: int, end: int) -> None:
         """Check that a message may be returned again."""

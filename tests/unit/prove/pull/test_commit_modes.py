@@ -93,6 +93,7 @@ def test_a_message_in_work_at_the_death_is_lost_if_the_group_goes_on() -> None:
     story.commits("a", 1.5, 1)
     story._crashed.add(text_id("a"))
     assert story.judged("immediate").lost == 1
+    assert story.judged("manual").lost == 0, "the program committed it, and died before its next call"
 
 
 @pytest.mark.parametrize("mode", ["immediate", "interval", "rolling", "manual"])
