@@ -195,14 +195,7 @@ def describe(found: griffe.Object, prefix: str) -> Iterator[str]:
         bases = ", ".join(f"`{base}`" for base in found.bases)
         yield from [f"Base class: {bases}. Code: `{_value(found, 'code')}`.", ""]
     yield from body(found)
-    members = [*public_members(found)]
-    values = [each for each in members if isinstance(each, griffe.Attribute) and each.docstring]
-    if values:
-        yield from ["Attributes:", ""]
-        for value in values:
-            yield from item(value.name, " ".join(_text(value)), value.annotation)
-        yield ""
-    for method in members:
+    for method in public_members(found):
         if isinstance(method, griffe.Function):
             yield from [f"#### {name}.{method.name}", "", "```python", signature(method), "```", ""]
             yield from body(method)
@@ -217,12 +210,22 @@ def body(found: griffe.Object) -> Iterator[str]:
     parts = sections(found)
     for section in parts.get("text", ()):
         yield from [*paragraphs(section.value), ""]
-    for kind, title in (("parameters", "Parameters"), ("attributes", "Attributes")):
-        for section in parts.get(kind, ()):
-            yield from [f"{title}:", ""]
-            for each in section.value:
-                yield from item(each.name, each.description, None if found.is_function else each.annotation)
-            yield ""
+    for section in parts.get("parameters", ()):
+        yield from ["Parameters:", ""]
+        for each in section.value:
+            yield from item(each.name, each.description, None if found.is_function else each.annotation)
+        yield ""
+    listed = {each.name: each for section in parts.get("attributes", ()) for each in section.value}
+    members = [] if found.is_function else [*public_members(found)]
+    others = [each for each in members if isinstance(each, griffe.Attribute) and each.docstring]
+    others = [each for each in others if each.name not in listed]
+    if listed or others:
+        yield from ["Attributes:", ""]
+        for each in listed.values():
+            yield from item(each.name, each.description, each.annotation)
+        for other in others:
+            yield from item(other.name, " ".join(_text(other)), other.annotation)
+        yield ""
     for kind, title in (("returns", "Returns"), ("yields", "Yields")):
         for section in parts.get(kind, ()):
             text = " ".join(each.description for each in section.value)
