@@ -147,7 +147,7 @@ class GroupDirectory:
     @property
     def has_topic_settings(self) -> bool:
         """Whether groups may have settings for single topics: servers of an older level would not apply them."""
-        return self._catalog.level >= FeatureLevel.THIRD
+        return self.level >= FeatureLevel.THIRD
 
     def is_current(self, group: Group) -> bool:
         """Return whether no change of the group was announced since the lookup began."""
