@@ -9,13 +9,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from lakelog.model.arguments import check_duration, check_whole
 from lakelog.model.limits import MAX_DURATION_MS
-from lakelog.model.structs import Request
+from lakelog.model.structs import Duration, Request
 
 MAX_KEPT_DEAD_LETTERS = 1_000_000
 """The largest `max_count`. Enforcing a count reads an index entry for each dead letter that is kept."""
 _MILLISECOND = timedelta(milliseconds=1)
 
-_AgeMs = Annotated[int, Meta(ge=1, le=MAX_DURATION_MS)]
 _Count = Annotated[int, Meta(ge=1, le=MAX_KEPT_DEAD_LETTERS)]
 
 
@@ -28,7 +27,7 @@ class DeadLetterRetention(Request, frozen=True, kw_only=True):
             discarded) are counted separately, so that they never displace those that wait for a decision.
     """
 
-    max_age_ms: _AgeMs | None = None
+    max_age_ms: Duration | None = None
     max_count: _Count | None = None
 
     @property
@@ -50,7 +49,7 @@ class DeadLetterRetentionChange(Request, frozen=True, kw_only=True):
         max_count: The new `DeadLetterRetention.max_count`.
     """
 
-    max_age_ms: _AgeMs | UnsetType | None = UNSET
+    max_age_ms: Duration | UnsetType | None = UNSET
     max_count: _Count | UnsetType | None = UNSET
 
     @classmethod

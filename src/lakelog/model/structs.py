@@ -13,13 +13,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from lakelog.errors import InvalidRequest
-from lakelog.model.limits import MAX_NAME_LENGTH, MAX_OWNER_BYTES, MAX_PARTITIONS
+from lakelog.model.limits import MAX_DURATION_MS, MAX_NAME_LENGTH, MAX_OWNER_BYTES, MAX_PARTITIONS
 from lakelog.model.message import MAX_MESSAGE_ID_LENGTH
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,120}$", max_length=MAX_NAME_LENGTH)]
 """The name of a topic, a group or a pipeline."""
 Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Natural = Annotated[int, Meta(ge=0, le=2**62)]
+Duration = Annotated[int, Meta(ge=1, le=MAX_DURATION_MS)]
+"""A time above zero, in milliseconds."""
 PartitionNumber = Annotated[int, Meta(ge=0, lt=MAX_PARTITIONS)]
 MessageId = Annotated[str, Meta(max_length=MAX_MESSAGE_ID_LENGTH)]
 Text = Annotated[str, Meta(max_length=64 << 10)]

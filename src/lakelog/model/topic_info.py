@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from lakelog.model.limits import MAX_DURATION_MS, MAX_PARTITIONS
-from lakelog.model.structs import Name, Positive, Request, Value
+from lakelog.model.structs import Duration, Name, Positive, Request, Value
 from lakelog.model.topic import IDEMPOTENCY_MEMORY, Retention, TopicSettings
 
 MAX_TOPICS = 1000
@@ -19,7 +19,6 @@ MAX_TOPICS = 1000
 _MILLISECOND = timedelta(milliseconds=1)
 
 PartitionCount = Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)]
-Duration = Annotated[int, Meta(ge=1, le=MAX_DURATION_MS)]
 
 
 class RetentionLimits(Request, frozen=True, kw_only=True):
