@@ -222,6 +222,9 @@ class _StoreConnection(_Connection):
         self.cold = _Connection(database, node, there.cold, self)
         self.staging = _Connection(database, node, there.staging, self)
         self.elections = _Connection(database, node, there.elections, self)
+        # Without faults: the clients of the simulation delay no message and have no outbox.
+        self.scheduled = there.scheduled
+        self.relays = there.relays
         self.timelines = there.timelines
         self.announcements = there.announcements
         self.timeline: int = there.timeline

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from lakelog.errors import LakelogError
     from lakelog.model.group import Exponential, Fixed, Order
     from lakelog.model.message import Message
-    from lakelog.model.position import Receipt
+    from lakelog.model.position import Receipt, ScheduledReceipt
+    from lakelog.model.scheduled import ScheduledMessage
     from lakelog.model.topic import Retention
     from lakelog.model.topic_info import PartitionInfo, Purged, TopicInfo
 
@@ -61,6 +62,8 @@ __all__ = [
     "ReplayProgress",
     "Retention",
     "Run",
+    "ScheduledMessage",
+    "ScheduledReceipt",
     "Topic",
     "TopicInfo",
     "connect",
@@ -97,6 +100,8 @@ _HOMES = {
     "ReplayProgress": "lakelog.client.values",
     "Retention": "lakelog.model.topic",
     "Run": "lakelog.client.values",
+    "ScheduledMessage": "lakelog.model.scheduled",
+    "ScheduledReceipt": "lakelog.model.position",
     "Topic": "lakelog.client._sync.topic",
     "TopicInfo": "lakelog.model.topic_info",
     "connect": "lakelog.client.connecting.connect",

@@ -6,6 +6,8 @@
     │   ├── InvalidBatch
     │   ├── UnsupportedFormat
     │   ├── InvalidFilter
+    │   ├── InvalidSchema
+    │   ├── SchemaViolation       a value does not match the topic's schema
     │   └── TooLarge
     ├── NotAuthenticated
     ├── NotAllowed
@@ -15,7 +17,8 @@
     │   ├── GroupNotFound
     │   ├── ObjectNotFound
     │   ├── DeadLetterNotFound
-    │   └── PipelineRunNotFound
+    │   ├── PipelineRunNotFound
+    │   └── SchemaNotFound
     ├── Conflict                  a definite refusal: nothing was written
     │   ├── TopicExists
     │   ├── IdempotencyConflict
@@ -35,7 +38,8 @@
     │   ├── PositionRefused
     │   ├── RedriveRefused
     │   ├── PipelineBusy
-    │   └── PipelineRunOver
+    │   ├── PipelineRunOver
+    │   └── SchemaIncompatible
     ├── OffsetOutOfRange
     ├── Overloaded                retry after `retry_after` seconds
     ├── Unavailable               nothing was written: retry
@@ -132,6 +136,43 @@ class InvalidFilter(InvalidRequest):
     code = "invalid_filter"
 
 
+class InvalidSchema(InvalidRequest):
+    """The JSON Schema is not accepted. The detail says why."""
+
+    code = "invalid_schema"
+
+
+class SchemaViolation(InvalidRequest):
+    """A value does not match the schema of its topic. It was not written.
+
+    Its subject has the `topic`, the `field` as a JSON Pointer, the `rule`, the `schema_version`, and the `index` of the
+    message among several.
+    """
+
+    code = "schema_violation"
+
+    def of_message(self, index: int) -> LakelogError:
+        """Return the same error, naming the message that it concerns, unless it names one already.
+
+        Args:
+            index: The position of the message among several, starting at 0.
+        """
+        # A refused batch has one error for all of its messages, which names the wrong one.
+        return self if "index" in self.subject else super().of_message(index)
+
+    def moved(self, places: Sequence[int]) -> LakelogError:
+        """Return the error for a caller whose message has another index.
+
+        Args:
+            places: The index that the caller knows, for each message of the batch that was refused.
+        """
+        index = self.subject.get("index")
+        if not isinstance(index, int) or index >= len(places) or places[index] == index:
+            return self
+        subject = {name: value for name, value in self.subject.items() if name != "index"}
+        return SchemaViolation(self.detail.removeprefix(f"Message {index}: "), **subject).of_message(places[index])
+
+
 class TooLarge(InvalidRequest):
     """A message, batch or body exceeds its limit. Split it, or store the data elsewhere and publish its address."""
 
@@ -190,6 +231,12 @@ class PipelineRunNotFound(NotFound):
     """The pipeline run does not exist. `lakelog pipelines runs` lists recent runs."""
 
     code = "pipeline_run_not_found"
+
+
+class SchemaNotFound(NotFound):
+    """The topic has no schema, or not this version of it. Set one with `lakelog topics schema set`."""
+
+    code = "schema_not_found"
 
 
 class Conflict(LakelogError):
@@ -311,6 +358,12 @@ class PipelineRunOver(Conflict):
     """The run has ended or was declared lost. Its results stay valid. Start a new run."""
 
     code = "pipeline_run_over"
+
+
+class SchemaIncompatible(Conflict):
+    """The new schema breaks the compatibility that the topic demands. Nothing was changed."""
+
+    code = "schema_incompatible"
 
 
 class OffsetOutOfRange(LakelogError):

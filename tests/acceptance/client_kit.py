@@ -9,6 +9,7 @@ from types import TracebackType
 import uvicorn
 
 from lakelog.engine import Engine, EngineSettings
+from lakelog.maintenance.scheduled_deliverer import ScheduledDeliverer
 from lakelog.server.app import create_app
 from lakelog.server.settings import ServerSettings
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -66,7 +67,10 @@ class ThreadServer:
         config = uvicorn.Config(app, port=self.port, log_level="critical", http="httptools", access_log=False)
         self._server = uvicorn.Server(config)
         server = self._server
+        deliverer = ScheduledDeliverer(engine)
+        deliverer.start()
         await server.serve()
+        await deliverer.stop()
         # As when a process dies: clients see a reset, and nothing is left for the garbage collector.
         for connection in list(server.server_state.connections):
             connection.transport.abort()  # type: ignore[union-attr]

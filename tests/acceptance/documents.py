@@ -11,8 +11,10 @@ import itertools
 import json
 import threading
 import time
+import urllib.request
 import uuid
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -106,6 +108,17 @@ class Installation:
 
     def post(self, path: str, body: Any = None) -> Any:
         return self.ok("POST", path, body)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the sum of the group metrics of both servers, by series."""
+        series: defaultdict[str, float] = defaultdict(float)
+        for port in self.fleet.ports:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/metrics", timeout=40) as answer:
+                for line in answer.read().decode().splitlines():
+                    if not line.startswith("#"):
+                        name, _, value = line.rpartition(" ")
+                        series[name] += float(value)
+        return series
 
     # Topics and messages ----------------------------------------------------------------------------------------------
 

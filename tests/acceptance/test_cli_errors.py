@@ -162,6 +162,14 @@ def test_tokens_from_birth_to_death(started: Dev) -> None:
     shown = cli.run("tokens", "create", "--name", "other", "--project", "p", "--environment", "e")
     assert "lkl_" in shown.out and "cannot be shown again" in shown.err
     assert "other" in cli.run("tokens", "list", "--project", "p", "--environment", "e").out
+    child = cli.run(
+        "tokens", "create", "--child", "--name", "night", "--rights", "inspect", "--expires", "1h", "--json"
+    )
+    assert child.json["parent"] and child.json["rights"] == ["inspect"]
+    assert child.json["id"] in cli.run("tokens", "list", "--child").out
+    assert "lacks" not in cli.run("groups", "list", "--token", child.json["secret"]).err
+    cli.run("tokens", "revoke", "--child", child.json["id"])
+    assert child.json["id"] not in cli.run("tokens", "list", "--child").out
     assert "read, publish, manage" in cli.run("tokens", "create", "--name", "x", "--rights", "all", code=2).err
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -328,3 +329,45 @@ def test_many_messages_in_bulk(cli: Cli, topic: str) -> None:
     assert cli.run("publish", topic, stdin=lines).json["published"] == count
     assert cli.run("topics", "describe", topic, "--json").json["partition_list"][0]["high_watermark"] == count
     assert len(cli.run("fetch", topic, "--limit", "2500", "--json").json["messages"]) == 2500
+
+
+def test_schema_of_a_topic(cli: Cli) -> None:
+    order = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+    (cli.folder / "order.json").write_text(json.dumps(order))
+    cli.run("topics", "create", "checked", "--schema", "order.json", "--compatibility", "full")
+    assert "version 1, compatibility full" in cli.run("topics", "describe", "checked").out
+    shown = cli.run("topics", "schema", "show", "checked")
+    assert json.loads(shown.out) == order and "version 1 of 1, compatibility full" in shown.err
+    assert cli.run("publish", "checked", stdin='{"id": "a"}\n').json["published"] == 1
+    refused = cli.run("publish", "checked", stdin='{"id": "a"}\n{"id": 7}\n', code=1)
+    assert "/id" in refused.err and "schema version 1" in refused.err
+    (cli.folder / "wider.json").write_text(json.dumps({**order, "required": []}))
+    refused = cli.run("topics", "schema", "check", "checked", "wider.json", code=1)
+    assert "/id" in refused.out and "required" in refused.out and "not full compatible" in refused.err
+    assert "not full compatible" in cli.run("topics", "schema", "set", "checked", "wider.json", code=1).err
+    backward = ("wider.json", "--compatibility", "backward")
+    assert "backward compatible" in cli.run("topics", "schema", "check", "checked", *backward).out
+    assert "version 2 of its schema" in cli.run("topics", "schema", "set", "checked", *backward).out
+    assert "equals version 2" in cli.run("topics", "schema", "check", "checked", "wider.json").out
+    assert cli.run("topics", "schema", "show", "checked", "--version", "1", "--json").json["schema"] == order
+    cli.run("topics", "schema", "set", "checked", code=2)
+    cli.run("topics", "schema", "set", "checked", "missing.json", code=2)
+    cli.run("topics", "schema", "remove", "checked", "--yes")
+    assert "has no schema" in cli.run("topics", "schema", "show", "checked", code=3).err
+
+
+def test_delayed_messages(cli: Cli, topic: str) -> None:
+    in_a_month = (datetime.now(UTC) + timedelta(days=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    receipt = cli.run("publish", topic, "--value", '{"n": 1}', "--key", "k", "--delay", "1h30m", "--json").json
+    assert (receipt["offset"], receipt["due_at"][:2]) == (None, "20")
+    cli.run("publish", topic, "--deliver-at", in_a_month, stdin="line\n")
+    first, second = cli.run("topics", "scheduled", topic, "--json").lines
+    assert (first["id"], first["key"], first["value"]) == (receipt["id"], "k", {"n": 1})
+    assert (second["due_at"], second["value"]) == (in_a_month, "line")
+    assert receipt["id"] in cli.run("topics", "scheduled", topic, "--limit", "1").out
+    assert cli.run("topics", "cancel", topic, receipt["id"], "--json").json["cancelled"] is True
+    soon = cli.run("publish", topic, "--value", "soon", "--delay", "100ms", "--json").json
+    eventually(lambda: len(cli.run("topics", "scheduled", topic, "--json").lines) == 1)
+    cli.run("topics", "cancel", topic, soon["id"], code=1)
+    assert "use --delay 2h" in cli.run("publish", topic, "--value", "a", "--deliver-at", "2h", code=2).err
+    assert "not both" in cli.run("publish", topic, "--value", "a", "--delay", "1s", "--deliver-at", "x", code=2).err

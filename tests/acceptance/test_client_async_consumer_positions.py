@@ -12,6 +12,7 @@ import pytest
 import lakelog
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.errors import InvalidRequest, LeaseLost, NoPosition, NotAssigned
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from tests.kit.waiting import eventually_async
 
 SOON = 20.0
@@ -67,6 +68,14 @@ async def test_without_a_group_the_start_can_be_chosen(url: str) -> None:
             assert await consumer.next(timeout=0.05) is None
         with pytest.raises(InvalidRequest):
             await log.consumer("orders", start_from="none").next()
+
+
+@pytest.mark.parametrize("group", [None, {"group": "g", "kind": "cursor"}, {"group": "g"}])
+async def test_a_batch_can_be_larger_than_what_is_read_ahead(url: str, group: dict[str, str] | None) -> None:
+    options: dict[str, Any] = {"start_from": "earliest", "prefetch": 10, **(group or {})}
+    async with topic(url, 50) as (log, _), log.consumer("orders", **options) as consumer:
+        batch = await consumer.batch(50, timeout=SOON, least=50)
+        assert batch.values == list(range(50))
 
 
 async def test_columns_without_a_group(url: str) -> None:
@@ -146,6 +155,46 @@ async def test_manual_commits_the_message_that_the_program_names(url: str) -> No
             assert await committed(log) == [4]
             await consumer.next(timeout=SOON)
         assert await committed(log) == [4]
+
+
+async def redriven(log: Any, group: str) -> None:
+    """Let a group fail the first message of the topic, and publish it again for this group."""
+    wish = ConsumeRequest(
+        topic="orders", group=group, owner="ann", request_id="r", max_messages=1, start_from="earliest"
+    )
+    (lease,) = (await log.group(group).consume(wish)).leases
+    fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=lease.token, offsets=(0,), reason="no")
+    await log.group(group).answer("orders", "ann", [fail])
+    assert (await log.topic("orders").dead_letters(group).redrive()).redriven == 1
+
+
+async def test_a_cursor_group_gets_no_copies_for_other_groups_and_no_expired_messages(url: str) -> None:
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    async with topic(url, 2) as (log, orders):
+        await redriven(log, "billing")
+        await orders.publish(2, expires=long_ago)
+        await orders.publish(3, expires=timedelta(hours=1))
+        async with log.consumer("orders", commit="immediate", **CURSOR) as consumer:
+            assert await taken(consumer, 3) == [0, 1, 3]
+            await orders.publish(4, expires=long_ago)
+
+            async def is_committed() -> bool:
+                assert await consumer.next(timeout=0.05) is None
+                return await committed(log) == [6]
+
+            await eventually_async(is_committed, what="the group has passed the messages that it does not get")
+        async with log.consumer("orders", start_from="earliest") as raw:
+            assert await taken(raw, 6) == [0, 1, 0, 2, 3, 4]
+
+
+async def test_columns_of_a_cursor_group_have_no_copies_for_other_groups(url: str) -> None:
+    async with topic(url, 1) as (log, orders):
+        await redriven(log, "billing")
+        await fill(orders, 1, 3)
+        async with log.consumer("orders", commit="immediate", **CURSOR) as consumer:
+            assert await taken(consumer, 1) == [0]
+            tables = [batch.table async for batch in consumer.arrow(timeout=0.3)]
+            assert [table.column("offset").to_pylist() for table in tables] == [[2, 3]]
 
 
 async def test_partitions_move_to_a_member_that_joins_and_nothing_is_lost(url: str) -> None:

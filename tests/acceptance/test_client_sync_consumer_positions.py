@@ -13,6 +13,7 @@ import pytest
 import lakelog
 from lakelog.client._sync.topic import Topic
 from lakelog.errors import InvalidRequest, LeaseLost, NoPosition, NotAssigned
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from tests.kit.waiting import eventually
 
 SOON = 20.0
@@ -68,6 +69,14 @@ def test_without_a_group_the_start_can_be_chosen(url: str) -> None:
             assert consumer.next(timeout=0.05) is None
         with pytest.raises(InvalidRequest):
             log.consumer("orders", start_from="none").next()
+
+
+@pytest.mark.parametrize("group", [None, {"group": "g", "kind": "cursor"}, {"group": "g"}])
+def test_a_batch_can_be_larger_than_what_is_read_ahead(url: str, group: dict[str, str] | None) -> None:
+    options: dict[str, Any] = {"start_from": "earliest", "prefetch": 10, **(group or {})}
+    with topic(url, 50) as (log, _), log.consumer("orders", **options) as consumer:
+        batch = consumer.batch(50, timeout=SOON, least=50)
+        assert batch.values == list(range(50))
 
 
 def test_columns_without_a_group(url: str) -> None:
@@ -147,6 +156,46 @@ def test_manual_commits_the_message_that_the_program_names(url: str) -> None:
             assert committed(log) == [4]
             consumer.next(timeout=SOON)
         assert committed(log) == [4]
+
+
+def redriven(log: Any, group: str) -> None:
+    """Let a group fail the first message of the topic, and publish it again for this group."""
+    wish = ConsumeRequest(
+        topic="orders", group=group, owner="ann", request_id="r", max_messages=1, start_from="earliest"
+    )
+    (lease,) = (log.group(group).consume(wish)).leases
+    fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=lease.token, offsets=(0,), reason="no")
+    log.group(group).answer("orders", "ann", [fail])
+    assert (log.topic("orders").dead_letters(group).redrive()).redriven == 1
+
+
+def test_a_cursor_group_gets_no_copies_for_other_groups_and_no_expired_messages(url: str) -> None:
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    with topic(url, 2) as (log, orders):
+        redriven(log, "billing")
+        orders.publish(2, expires=long_ago)
+        orders.publish(3, expires=timedelta(hours=1))
+        with log.consumer("orders", commit="immediate", **CURSOR) as consumer:
+            assert taken(consumer, 3) == [0, 1, 3]
+            orders.publish(4, expires=long_ago)
+
+            def is_committed() -> bool:
+                assert consumer.next(timeout=0.05) is None
+                return committed(log) == [6]
+
+            eventually(is_committed, what="the group has passed the messages that it does not get")
+        with log.consumer("orders", start_from="earliest") as raw:
+            assert taken(raw, 6) == [0, 1, 0, 2, 3, 4]
+
+
+def test_columns_of_a_cursor_group_have_no_copies_for_other_groups(url: str) -> None:
+    with topic(url, 1) as (log, orders):
+        redriven(log, "billing")
+        fill(orders, 1, 3)
+        with log.consumer("orders", commit="immediate", **CURSOR) as consumer:
+            assert taken(consumer, 1) == [0]
+            tables = [batch.table for batch in consumer.arrow(timeout=0.3)]
+            assert [table.column("offset").to_pylist() for table in tables] == [[2, 3]]
 
 
 def test_partitions_move_to_a_member_that_joins_and_nothing_is_lost(url: str) -> None:

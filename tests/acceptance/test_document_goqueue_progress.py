@@ -211,6 +211,10 @@ def test_the_key_metrics(lake: Installation) -> None:
     assert described["rebalances"] == 2
     assert described["rebalancing_ms"] == 0, "a lease group never waits for revoked partitions"
     assert described["last_rebalance_at"] is not None
+    series = lake.metrics()
+    assert series[f'lakelog_group_lag_messages{{group="{group}",topic="{topic}"}}'] == 6
+    assert series[f'lakelog_group_rebalances_total{{group="{group}"}}'] == 2
+    assert series[f'lakelog_group_rebalancing_seconds_total{{group="{group}"}}'] == 0
 
 
 # Best practices -------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_pause_and_resume_a_group(lake: Installation) -> None:
         events.publish("work")
         assert until_taken(lake, events.name, other, "w").value == "work"
         assert lake.consume(events.name, group, "w", wait_ms=300) == []
-        assert "paused" in lake.progress(group, events.name)[0]["reason"]
+        assert lake.progress(group, events.name)[0]["stuck"]["code"] == "paused"
         events.resume(group)
         assert until_taken(lake, events.name, group, "w").value == "work"
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+import lakelog
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
 from tests.kit.waiting import eventually
@@ -158,3 +159,20 @@ def test_s8_servers_that_die_lose_no_lease(cluster: Cluster) -> None:
             assert _call(fleet, "POST", "/v1/ack", body, server=0).status_code == 204
             (lease,) = _call(fleet, "POST", "/v1/consume", {**who, "group": group}, server=0).json()["leases"]
             assert [message["offset"] for message in lease["messages"]] == [1]
+
+
+def test_a_client_that_knows_all_servers_calls_the_home(fleet: Fleet) -> None:
+    """Of 40 calls of each consumer and more, only those of its membership and the first ones are forwarded."""
+    urls = ",".join(f"http://127.0.0.1:{port}" for port in fleet.ports)
+    before = sum(_forwarded(fleet, server) for server in range(2))
+    with lakelog.connect(urls, token=fleet.token) as log:
+        for number in range(4):
+            topic = log.topic(f"direct-{number}")
+            topic.create(partitions=1)
+            with log.consumer(topic.name, group="g", start_from="earliest", commit="immediate") as consumer:
+                for offset in range(20):
+                    topic.publish(offset)
+                    message = consumer.next(timeout=10)
+                    assert message is not None
+                    assert message.offset == offset
+    assert sum(_forwarded(fleet, server) for server in range(2)) - before <= 4 * 6

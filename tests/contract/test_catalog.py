@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.kinds import Compatibility
+from lakelog.model.schema import SchemaSetting
 from lakelog.model.token import Right, Token, hash_secret, new_secret
 from lakelog.model.topic import Retention, Scope, Topic, TopicSettings
 from lakelog.storage.memory import utcnow
@@ -38,7 +41,7 @@ def new_token(**changes: object) -> Token:
     values: dict[str, object] = {
         "id": uuid.uuid4().hex,
         "name": "ci",
-        "rights": frozenset({Right.READ, Right.PUBLISH}),
+        "rights": (Right.READ, Right.PUBLISH),
         "created_at": utcnow(),
         "expires_at": None,
     }
@@ -47,6 +50,31 @@ def new_token(**changes: object) -> Token:
 
 def names(topics: list[Topic]) -> list[str]:
     return [topic.name for topic in topics]
+
+
+async def test_versions_of_a_schema_are_written_with_the_topic(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        first = replace(SETTINGS, schema=SchemaSetting(version=1))
+        topic = await one.topic_create(scope, "orders", first, [0], '{"type":"object"}')
+        assert await other.topic_find(scope, "orders") == topic
+        record = await other.schema_find(topic.incarnation, 1)
+        assert record is not None and record.text == '{"type":"object"}'
+        second = replace(SETTINGS, schema=SchemaSetting(version=2, compatibility=Compatibility.FULL))
+        altered = await other.topic_alter(topic, second, (), "true")
+        assert (await one.topic_find(scope, "orders")) == altered
+        with pytest.raises(Conflict):
+            await one.topic_alter(topic, replace(SETTINGS, schema=SchemaSetting(version=3)), (), "false")
+        assert await one.schema_find(topic.incarnation, 3) is None
+        assert [each.version for each in await one.schema_versions(topic.incarnation)] == [1, 2]
+        assert [each.version for each in await one.schema_versions(topic.incarnation, limit=1)] == [2]
+        with pytest.raises(TopicExists):
+            await one.topic_create(scope, "orders", first, [0], "false")
+        await one.topic_alter(altered, SETTINGS, ())
+        assert [each.version for each in await other.schema_versions(topic.incarnation)] == [1, 2]
+        await one.topic_delete(topic)
+        await one.topic_forget(topic)
+        assert await other.schema_versions(topic.incarnation) == []
 
 
 async def test_a_scope_is_made_once(backing: Backing) -> None:
@@ -255,10 +283,41 @@ async def test_forgetting_an_open_topic_leaves_it(backing: Backing) -> None:
 async def test_a_token_is_found_by_its_hash(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope, secret = await new_scope(one), new_secret()
-        token = new_token(rights=frozenset(Right), expires_at=utcnow() + timedelta(hours=1))
+        token = new_token(rights=tuple(Right), expires_at=utcnow() + timedelta(hours=1))
         await one.token_create(scope, token, hash_secret(secret))
         assert await other.token_find(hash_secret(secret)) == (scope, token)
         assert await other.token_find(hash_secret(new_secret())) is None
+
+
+async def test_a_child_token_ends_with_its_parent(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope, secret = await new_scope(one), new_secret()
+        parent = new_token()
+        child = new_token(parent=parent.id, expires_at=utcnow() + timedelta(hours=1))
+        await one.token_create(scope, parent, hash_secret(new_secret()))
+        await one.token_create(scope, child, hash_secret(secret))
+        assert await other.token_find(hash_secret(secret)) == (scope, child)
+        assert {each.id: each.parent for each in await other.token_list(scope)} == {
+            parent.id: None,
+            child.id: parent.id,
+        }
+        await one.token_revoke(scope, parent.id)
+        assert await other.token_find(hash_secret(secret)) is None
+        assert await other.token_list(scope) == []
+
+
+async def test_expired_children_are_deleted_with_the_next_child(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope, old, past = await new_scope(one), new_secret(), utcnow() - timedelta(seconds=1)
+        parent, expired = new_token(), new_token(expires_at=past)
+        await one.token_create(scope, parent, hash_secret(new_secret()))
+        await one.token_create(scope, expired, hash_secret(new_secret()))
+        await one.token_create(scope, new_token(parent=parent.id, expires_at=past), hash_secret(old))
+        assert {each.id for each in await other.token_list(scope)} == {parent.id, expired.id}
+        child = new_token(parent=parent.id, expires_at=utcnow() + timedelta(hours=1))
+        await one.token_create(scope, child, hash_secret(new_secret()))
+        assert await other.token_find(hash_secret(old)) is None
+        assert {each.id for each in await other.token_list(scope)} == {parent.id, expired.id, child.id}
 
 
 async def test_several_tokens_are_found_at_once_without_the_revoked_ones(backing: Backing) -> None:

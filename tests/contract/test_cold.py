@@ -129,6 +129,31 @@ async def segment_from(store: PartitionStore, pid: int, first: int, end: int) ->
     return replace(made, first=first)
 
 
+async def test_a_plan_has_the_first_segments_up_to_a_limit(backing: Backing) -> None:
+    async with backing.store() as store:
+        one, other = await filled(store, 3, 3, 3, 3), await filled(store, 3)
+        made = await tiered(store, one, 3, 6, 9, 12)
+        asks = [ColdPlanRequest(pid=one, start=4), ColdPlanRequest(pid=other)]
+        found = await store.cold.plans(asks, limit=2)
+        assert [list(each.segments) for each in sorted(found, key=lambda each: each.head.pid == other)] == [
+            made[1:3],
+            [],
+        ]
+        assert [list(each.segments) for each in await store.cold.plans(asks[:1], limit=3)] == [made[1:]]
+
+
+async def test_the_row_groups_of_a_segment_are_stored(backing: Backing) -> None:
+    async with backing.store_pair() as (store, other):
+        pid = await filled(store, 3, 3, 3)
+        first = replace(await segment(store, pid, 0, 6), groups=(0, 2, 5))
+        second = await segment(store, pid, 6, 9)
+        await register(store, pid, first, second)
+        assert [each.groups for _, each in await other.cold.unverified([pid])] == [(0, 2, 5), ()]
+        await store.cold.verified([(pid, first), (pid, second)])
+        (plan,) = await other.cold.plans([ColdPlanRequest(pid=pid)])
+        assert list(plan.segments) == [first, second]
+
+
 async def test_segments_follow_one_another(backing: Backing) -> None:
     """S20: no gap, no overlap, only whole batches that are in the log."""
     async with backing.store() as store:

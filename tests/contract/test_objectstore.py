@@ -14,6 +14,7 @@ import pytest
 
 from lakelog.errors import ConfigurationError, Conflict, LakelogError, ObjectNotFound, ObjectStoreUnavailable
 from lakelog.objectstore import ObjectStore, check_shared, open_store
+from lakelog.objectstore import store as module
 from tests.kit.s3 import S3Server
 
 
@@ -131,6 +132,32 @@ def test_many_objects_are_listed_whole(store: ObjectStore) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda n: store.put(f"many/{n:05d}", b"x"), range(1100)))
         assert len({found.path for found in store.list("many")}) == 1100
+
+
+def test_many_objects_are_deleted_at_once_and_missing_ones_are_no_error(store: ObjectStore) -> None:
+    for name in "abcd":
+        store.put(f"x/{name}", name.encode())
+    store.delete_many(["x/a", "x/missing", "x/b", "x/d"])
+    assert [each.path for each in store.list("x")] == ["x/c"]
+    store.delete_many([])
+
+
+def test_a_large_file_is_put_and_read_in_parts(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1 << 20)
+    data = os.urandom((3 << 20) + 5)
+    (tmp_path / "large").write_bytes(data)
+    store.put("large", tmp_path / "large")
+    assert [len(chunk) for chunk in store.chunks("large", len(data))] == [1 << 20] * 3 + [5]
+    assert b"".join(store.chunks("large", len(data))) == data
+    store.put("large", tmp_path / "large")
+    (tmp_path / "large").write_bytes(data[:-1] + b"x" if data[-1:] != b"x" else data[:-1] + b"y")
+    with pytest.raises(Conflict):
+        store.put("large", tmp_path / "large")
+    (tmp_path / "empty").write_bytes(b"")
+    store.put("empty", tmp_path / "empty")
+    assert store.get("empty") == b""
 
 
 def test_deleting_twice_is_no_error(store: ObjectStore) -> None:

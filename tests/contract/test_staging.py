@@ -10,7 +10,7 @@ import pytest
 
 from lakelog.model.message import PARTITION_BITS
 from lakelog.model.topic import Topic, TopicSettings
-from lakelog.model.write import attempts_hash
+from lakelog.model.write import WriteKind, attempts_hash
 from lakelog.storage.staging import Promoted, PromoteStatus, StagedBatch, WriteDecision
 from lakelog.storage.store import Catalog, HeadState, PartitionStore
 from tests.contract.stores import Backing
@@ -308,21 +308,23 @@ async def test_a_writers_newest_decision_is_kept_while_its_topic_is(backing: Bac
     async with backing.catalog_pair() as (one, other):
         topic = await new_topic(one)
         soon = timedelta(seconds=-1)
-        for name in ("query/8", "query/9", "query/10", "once"):
-            await one.writes.decide(decided(topic, name, "a"), 0)
+        batches = ("once", "nightly/9", "nightly/10")
+        for name in ("query/8", "query/9", "query/10", *batches):
+            kind = WriteKind.BATCH if name in batches else WriteKind.STREAM
+            await one.writes.decide(decided(topic, name, "a"), 0, kind)
             if name != "query/8":
                 await one.writes.finish(topic.incarnation, name)
         await other.writes.trim()
         await other.writes.trim(soon)
-        names = ("query/8", "query/9", "query/10", "once")
+        names = ("query/8", "query/9", "query/10", *batches)
         kept = [name for name in names if await one.writes.find(topic.incarnation, name)]
-        assert kept == ["query/8", "query/10", "once"]
+        assert kept == ["query/8", "query/10", *batches]
         await other.writes.trim(soon, timedelta(hours=1))
         assert await one.writes.find(topic.incarnation, "query/10")
         await other.writes.trim(soon, soon)
         assert [name for name in names if await one.writes.find(topic.incarnation, name)] == ["query/8"]
         for name in ("query/9", "query/10"):
-            await one.writes.decide(decided(topic, name, "a"), 0)
+            await one.writes.decide(decided(topic, name, "a"), 0, WriteKind.STREAM)
             await one.writes.finish(topic.incarnation, name)
         await one.topic_delete(topic)
         await one.topic_forget(topic)

@@ -1,6 +1,6 @@
 """Subscriptions with `once` while workers are killed: one accepted run for each value.
 
-Full size: 100,000 messages, a third with repeated values, 4 workers of which one is killed every 20 seconds, 2 servers.
+Full size: 100,000 messages, a third with repeated values, 4 workers of which one is killed every 5 seconds, 2 servers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_one_run_of_each_value_is_accepted(cluster: Cluster, tmp_path: Path, siz
 
 def _run_with_kills(workers: list[Process], group: Group, count: int, size: Size) -> int:
     """Run the workers until all messages are finished, and kill one of them at intervals. Return how often."""
-    most, seconds = size.pick(ci=(2, 1.0), full=(10_000, 20.0))
+    most, seconds = size.pick(ci=(2, 1.0), full=(10_000, 5.0))
     for worker in workers:
         worker.start()
     kills, at = 0, time.monotonic()

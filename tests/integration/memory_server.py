@@ -33,9 +33,7 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     for project, variable in (("default", "LAKELOG_TEST_TOKEN"), ("other", "LAKELOG_TEST_OTHER_TOKEN")):
         if secret := os.environ.get(variable):
             scope = await engine.catalog.scope_create(project, "default")
-            token = Token(
-                id=project, name=project, rights=frozenset(Right), created_at=datetime.now(UTC), expires_at=None
-            )
+            token = Token(id=project, name=project, rights=tuple(Right), created_at=datetime.now(UTC), expires_at=None)
             await engine.catalog.token_create(scope, token, hash_secret(secret))
     try:
         yield engine

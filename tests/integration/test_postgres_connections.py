@@ -11,6 +11,7 @@ import pytest
 
 from lakelog.engine import Engine
 from lakelog.engine.changes import CACHE_SECONDS, DOUBT_SECONDS
+from lakelog.meters import CONNECTION_WAITS
 from lakelog.model.lease import ConsumeRequest
 from lakelog.model.message import Message
 from lakelog.model.topic import Scope
@@ -114,6 +115,19 @@ async def test_background_work_leaves_connections_to_callers(database: str) -> N
     finally:
         await pool.close()
         await admin.close()
+
+
+async def test_statements_that_wait_for_a_connection_are_counted(database: str) -> None:
+    await migrate(database)
+    pool, before = await Database.open(database, size=1), (CONNECTION_WAITS.count, CONNECTION_WAITS.seconds)
+    try:
+        await pool.read("select 1")
+        assert CONNECTION_WAITS.count == before[0]
+        await asyncio.gather(pool.read("select pg_sleep(0.05)"), pool.read("select 1"))
+        assert CONNECTION_WAITS.count == before[0] + 1
+        assert CONNECTION_WAITS.seconds - before[1] >= 0.04
+    finally:
+        await pool.close()
 
 
 async def test_the_other_processes_that_announce_are_counted(database: str) -> None:

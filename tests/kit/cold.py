@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lakelog import Lakelog
 from lakelog.model.lake import Plan, RegisterStatus, TierRange
@@ -15,11 +15,16 @@ from lakelog.segments.writer import SegmentWriter
 
 
 def tier_by_hand(
-    log: Lakelog, topic: str, *, segment_bytes: int = 128 << 20, options: Mapping[str, str] | None = None
+    log: Lakelog,
+    topic: str,
+    *,
+    segment_bytes: int = 128 << 20,
+    options: Mapping[str, str] | None = None,
+    unverified: Collection[int] = (),
 ) -> list[Segment]:
     """Write, register and verify every range that may be tiered. The hot batches stay.
 
-    `options` configure the object store.
+    `options` configure the object store. The segments with the numbers `unverified` are only registered.
     """
     plan = log.lake.plan(topic)
     assert plan.store is not None, "the server has no object store"
@@ -30,7 +35,7 @@ def tier_by_hand(
     assert [answer.status for answer in answers] == [RegisterStatus.REGISTERED] * len(made), answers
     for segment in made:
         verify(store, segment)
-    log.lake.verified(topic, made)
+    log.lake.verified(topic, [segment for number, segment in enumerate(made) if number not in unverified])
     return made
 
 

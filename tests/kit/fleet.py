@@ -36,7 +36,7 @@ async def new_token(url: str, project: str = "default") -> str:
         secret = new_secret()
         scope = await catalog.scope_create(project, "default")
         token = Token(
-            id=secrets.token_hex(4), name="test", rights=frozenset(Right), created_at=datetime.now(UTC), expires_at=None
+            id=secrets.token_hex(4), name="test", rights=tuple(Right), created_at=datetime.now(UTC), expires_at=None
         )
         await catalog.token_create(scope, token, hash_secret(secret))
         return secret

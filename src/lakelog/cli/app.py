@@ -11,17 +11,21 @@ from typing import Annotated
 import typer
 
 from lakelog.cli import (
+    apply,
     consume,
     dead,
     dev,
+    doctor,
     fetch,
     groups,
     migrate,
+    outbox,
     pipelines,
     publish,
     serve,
     tail,
     tokens,
+    top,
     topics,
     worker,
 )
@@ -72,15 +76,19 @@ def root(
 app.command()(dev.dev)
 app.command()(serve.serve)
 app.command()(migrate.migrate)
+app.command()(doctor.doctor)
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(topics.app, name="topics")
+app.command()(apply.apply)
 app.command()(publish.publish)
 app.command()(fetch.fetch)
 app.command()(tail.tail)
 app.command()(consume.consume)
 app.command()(worker.worker)
 app.add_typer(groups.app, name="groups")
+app.command()(top.top)
 app.add_typer(dead.app, name="dead")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipelines.app, name="pipelines")
 
 

@@ -102,14 +102,13 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
 
 async def _token(secret: str | None, catalog: Catalog) -> str:
     """Return the previous secret if its token is still valid, or a new one."""
-    from lakelog.cli.tokens import new_token
-    from lakelog.model.token import Right, hash_secret, new_secret
+    from lakelog.model.token import Right, hash_secret, new_secret, new_token
 
     scope = await catalog.scope_create("default", "default")
     if secret is not None and await catalog.token_find(hash_secret(secret)):
         return secret
     secret = new_secret()
-    await catalog.token_create(scope, new_token("dev", frozenset(Right), datetime.now(UTC), None), hash_secret(secret))
+    await catalog.token_create(scope, new_token("dev", Right, datetime.now(UTC), None), hash_secret(secret))
     return secret
 
 

@@ -30,8 +30,9 @@ from lakelog.errors import (
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 _ORDER = (
-    *("dev", "topics", "publish", "tail", "fetch", "consume", "worker", "groups", "dead", "pipelines"),
-    *("serve", "migrate", "tokens", "version"),
+    *("dev", "topics", "apply", "publish", "tail", "fetch", "consume", "worker", "top", "groups", "dead"),
+    *("outbox", "pipelines"),
+    *("serve", "migrate", "doctor", "tokens", "version"),
 )
 
 # Packages of the `server` extra, which an installation of the client does not have.

@@ -1,4 +1,4 @@
-"""The input formats of `lakelog publish`. The module `lines` implements them."""
+"""The input formats of `lakelog publish`. The modules `lines` and `rows` implement them."""
 
 from __future__ import annotations
 
@@ -14,3 +14,5 @@ class Format(StrEnum):
     JSON = "json"
     MESSAGES = "messages"
     RAW = "raw"
+    CSV = "csv"
+    PARQUET = "parquet"

@@ -16,6 +16,7 @@ from lakelog.cli.units import show_age, show_count, show_duration
 if TYPE_CHECKING:
     from lakelog.model.group import GroupInfo, GroupSettings, GroupTopicSettings, RetryPolicy
     from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
+    from lakelog.model.stuck import Stuck
 
 _SHOWN_RUNS = 3
 _COMMAND = re.compile(r"`[^`]+`")
@@ -74,9 +75,22 @@ def print_description(found: GroupDescription, now: datetime | None = None) -> N
     _print_members(found.members, now)
     _print_progress(found.progress, now)
     _print_leases(found.progress, now)
-    if found.reasons:
+    causes = [each for each in found.stuck if each.partitions]
+    if causes:
         print_line("\nWhy messages wait:")
-        _print_wrapped(found.reasons)
+        for cause in causes:
+            print_cause(cause, now)
+
+
+def print_cause(cause: Stuck, now: datetime) -> None:
+    """Print where messages wait, for how long and why, and the commands that the sentence does not name."""
+    from lakelog.model.progress import show_partitions
+
+    where = show_partitions({cause.topic or "": cause.partitions})
+    since = f" for {_ago(cause.since, now)}" if cause.since is not None else ""
+    _print_wrapped([f"{where} ({cause.code}{since}): {cause.text}"])
+    others = [each for each in cause.remedies if each.cli and each.cli not in cause.text]
+    _print_wrapped(f"  {each.label}: `{each.cli}`" for each in others)
 
 
 def _rebalances(found: GroupDescription, now: datetime) -> str:

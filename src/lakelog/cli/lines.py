@@ -17,11 +17,19 @@ from lakelog.cli.formats import Format
 from lakelog.model.limits import MAX_MESSAGE_BYTES
 
 JSON = "application/json"
+_ENDINGS = {
+    ".jsonl": Format.JSONL,
+    ".ndjson": Format.JSONL,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
 WHOLE = (Format.RAW, Format.JSON)
 """Formats in which the whole input is one message."""
+ROWS = (Format.CSV, Format.PARQUET)
+"""Formats with columns. The module `rows` reads them."""
 
-# A message in base64, with its headers, is longer than its value.
-_MAX_LINE_BYTES = 2 * MAX_MESSAGE_BYTES
+MAX_LINE_BYTES = 2 * MAX_MESSAGE_BYTES
+"""The longest line that is read: a message in base64, with its headers, is longer than its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +37,10 @@ class Input:
     """One message to publish."""
 
     number: int
-    value: bytes | str | msgspec.Raw | None
-    size: int
+    value: object
+    """Bytes, text, encoded JSON, an object of JSON, or None."""
+    size: float
+    """The bytes of the input that it takes up."""
     key: str | bytes | int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     content_type: str | None = None
@@ -66,28 +76,38 @@ def read_value(text: str, wanted: Format, key_field: str | None) -> Input:
     """Return the message of a --value; raise ValueError with the reason if the text is not a message."""
     # Use the bytes that the shell passed: Python has replaced those that are not UTF-8.
     data = os.fsencode(text)
+    if wanted in ROWS:
+        raise ValueError(f"the format {wanted} applies to a file or stdin, not to one value")
     if wanted is Format.RAW:
         return Input(number=1, value=data, size=len(data))
     doubt = None
     if wanted is Format.AUTO:
-        wanted, doubt = _detect("", data)
+        wanted, doubt = _detect(data)
     return replace(_parse(1, data, wanted, key_field), doubt=doubt)
 
 
+def format_of(name: str, wanted: Format) -> Format:
+    """Return the format of a file: the wanted one, or that of the file's name, or auto if the name does not tell."""
+    if wanted is not Format.AUTO:
+        return wanted
+    return next((found for ending, found in _ENDINGS.items() if name.lower().endswith(ending)), Format.AUTO)
+
+
 def read_messages(stream: BinaryIO, name: str, wanted: Format, key_field: str | None) -> Iterator[Input | BadLine]:
-    """Yield the messages of the input in order, without empty lines."""
+    """Yield the messages of the input in order, without empty lines. The input has lines, not rows."""
+    wanted = format_of(name, wanted)
     if wanted in WHOLE:
         yield _whole(stream, wanted, key_field)
         return
-    for number, line in enumerate(_lines(stream), start=1):
+    for number, line in enumerate(bounded_lines(stream), start=1):
         doubt = None
         if not line.strip():
             continue
-        if len(line) > _MAX_LINE_BYTES:
+        if len(line) > MAX_LINE_BYTES:
             yield BadLine(number=number, reason=f"it is longer than a message may be ({MAX_MESSAGE_BYTES} bytes)")
             continue
         if wanted is Format.AUTO:
-            wanted, doubt = _detect(name, line)
+            wanted, doubt = _detect(line)
         try:
             message = _parse(number, line, wanted, key_field)
         except ValueError as error:
@@ -96,17 +116,15 @@ def read_messages(stream: BinaryIO, name: str, wanted: Format, key_field: str | 
             yield message if doubt is None else replace(message, doubt=doubt)
 
 
-def _detect(name: str, first: bytes) -> tuple[Format, str | None]:
+def _detect(first: bytes) -> tuple[Format, str | None]:
     """Return the format of the input, and why the first line is not JSON if it starts like JSON.
 
-    The format is JSON lines if the file name or the first line (a JSON object or array) says so; otherwise, text lines.
+    The format is JSON lines if the first line is a JSON object or array; otherwise, text lines.
     """
-    if name.endswith((".jsonl", ".ndjson")):
-        return Format.JSONL, None
     if first.lstrip()[:1] not in (b"{", b"["):
         return Format.LINES, None
     try:
-        _decoded(first)
+        decoded(first)
     except ValueError as error:
         return Format.LINES, str(error)
     return Format.JSONL, None
@@ -126,10 +144,10 @@ def _parse(number: int, line: bytes, wanted: Format, key_field: str | None) -> I
 def _from_json(message: Input, line: bytes, key_field: str | None) -> Input:
     """Return the message with its value: text as text, null as no value, other JSON as bytes, so numbers stay exact."""
     try:
-        value = _decoded(line)
+        value = decoded(line)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    key = _key(value, key_field) if message.key is None else message.key
+    key = key_of(value, key_field) if message.key is None else message.key
     if value is None or isinstance(value, str):
         return replace(message, value=value, key=key)
     return replace(message, value=msgspec.Raw(line), key=key)
@@ -159,7 +177,8 @@ def _from_message(number: int, line: bytes, key_field: str | None) -> Input:
     return _from_json(message, bytes(found.value), key_field)
 
 
-def _decoded(line: bytes) -> object:
+def decoded(line: bytes) -> object:
+    """Return the value of JSON; raise ValueError with the reason if the bytes are not JSON."""
     try:
         return msgspec.json.decode(line)
     except msgspec.MsgspecError as error:
@@ -168,7 +187,8 @@ def _decoded(line: bytes) -> object:
         raise ValueError("it is nested too deeply") from None
 
 
-def _key(value: object, key_field: str | None) -> str | int | None:
+def key_of(value: object, key_field: str | None) -> str | int | None:
+    """Return the key in a field of a value; raise ValueError if the field holds no key. Without a field, None."""
     if key_field is None:
         return None
     key = value.get(key_field) if isinstance(value, dict) else None
@@ -198,9 +218,9 @@ def _whole(stream: BinaryIO, wanted: Format, key_field: str | None) -> Input | B
         return BadLine(number=1, reason=str(error))
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
+def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of the stream; a longer line is cut at the limit, so that it cannot fill the memory."""
-    while line := stream.readline(_MAX_LINE_BYTES + 1):
+    while line := stream.readline(MAX_LINE_BYTES + 1):
         yield line
         while line and not line.endswith(b"\n"):
-            line = stream.readline(_MAX_LINE_BYTES + 1)
+            line = stream.readline(MAX_LINE_BYTES + 1)

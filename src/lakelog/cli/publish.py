@@ -17,7 +17,7 @@ import typer
 from lakelog.cli.formats import Format
 from lakelog.cli.output import clean, print_result, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import parse_pairs, show_count
+from lakelog.cli.units import parse_duration, parse_pairs, parse_time, show_count, show_time
 from lakelog.errors import InvalidRequest, LakelogError, PartlyPublished
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ class _PublishOptions:
     headers: dict[str, str]
     partition: int | None
     skip_bad: bool
+    schedule: dict[str, Any]
+    """The `delay` or `deliver_at` of every message, or nothing."""
+    as_text: bool
 
 
 def publish(
@@ -51,12 +54,19 @@ def publish(
         typer.Option(
             help="lines: each line is a text. jsonl: each line is a JSON value. json: the whole input is one JSON "
             "value. messages: as `tail --json` prints them. raw: the whole input is one message, without a content "
-            "type. auto: jsonl if the first line is a JSON object or array, else lines."
+            "type. csv, parquet: each row is a JSON object of its columns. auto: by the ending of the file's name "
+            "(.jsonl, .ndjson, .csv, .parquet), else jsonl if the first line is a JSON object or array, else lines."
         ),
     ] = Format.AUTO,
     key: Annotated[str | None, typer.Option(help="The key of every message.")] = None,
     key_field: Annotated[
-        str | None, typer.Option(help="The field of JSON values that holds the key. Default: the topic's key field.")
+        str | None,
+        typer.Option(
+            "--key-field",
+            "--key-column",
+            metavar="FIELD",
+            help="The field of JSON values, or the column, that holds the key. Default: the topic's key field.",
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -68,9 +78,16 @@ def publish(
     idempotency_key: Annotated[
         str | None, typer.Option(help="With --value: publish only if no message has this key yet.")
     ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Publish every message after this time, such as 30s or 2h.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Publish every message at this time, such as 2026-01-31T12:00Z.")
+    ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Continue after a line that is not a message; exit code 1.")
+        bool, typer.Option("--skip-bad", help="Continue after a line or row that is not a message; exit code 1.")
     ] = False,
+    text: Annotated[bool, typer.Option("--text", help="With CSV: publish all cells as text, not as numbers.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
@@ -90,6 +107,8 @@ def publish(
         headers=parse_pairs(header, "--header"),
         partition=partition,
         skip_bad=skip_bad,
+        schedule=_schedule(delay, deliver_at),
+        as_text=text,
     )
     json = json or not sys.stdout.isatty()
     if value is not None:
@@ -106,6 +125,10 @@ def _publish_value(topic: Any, value: str, given: _PublishOptions, idempotency_k
         raise typer.BadParameter("This option needs a JSON --value, but the value is text.", param_hint="--key-field")
     receipt = topic.publish(message.value, idempotency_key=idempotency_key, **_options(message, given))
     again = ", where an earlier publish with that key had put it" * receipt.duplicate
+    if receipt.offset is None:
+        when = f"{show_time(receipt.due_at)} to partition {receipt.partition} (id {receipt.id})"
+        print_result(json, receipt, f"will be published at {when}")
+        return
     place = f"partition {receipt.partition} at offset {receipt.offset} (id {receipt.id})"
     print_result(json, receipt, f"published to {place}{again}")
 
@@ -141,7 +164,20 @@ def _options(message: Input, given: _PublishOptions) -> dict[str, Any]:
         "partition": given.partition,
         "correlation_id": message.correlation_id,
         "content_type": message.content_type,
+        **given.schedule,
     }
+
+
+def _schedule(delay: str | None, deliver_at: str | None) -> dict[str, Any]:
+    if delay is not None and deliver_at is not None:
+        raise typer.BadParameter("Give --delay or --deliver-at, not both.")
+    if delay is not None:
+        return {"delay": parse_duration(delay)}
+    if deliver_at is None:
+        return {}
+    if deliver_at[-1:].isalpha() and not deliver_at.endswith(("Z", "z")):
+        raise typer.BadParameter(f"{deliver_at!r} is not a time. For a duration, use --delay {deliver_at}.")
+    return {"deliver_at": parse_time(deliver_at)}
 
 
 def _advice(file: Path) -> str:
@@ -179,11 +215,22 @@ class _Bulk:
         self._json = json
         self._bad = 0
         self._failed = 0
+        self._unit = "line"
+        self._has_rows = False
 
     def run(self, stream: BinaryIO, name: str, size: int | None) -> None:
         from lakelog.cli import lines
 
-        found = lines.read_messages(stream, name, self._given.format, _key_field(self._topic, self._given))
+        wanted = lines.format_of(name, self._given.format)
+        key_field = _key_field(self._topic, self._given)
+        if wanted in lines.ROWS:
+            from lakelog.cli.rows import read_rows
+
+            self._has_rows = True
+            self._unit = "row" if wanted is Format.PARQUET else "line"
+            found = read_rows(stream, wanted, key_field, size, as_text=self._given.as_text)
+        else:
+            found = lines.read_messages(stream, name, wanted, key_field)
         typed = stream is sys.stdin.buffer and sys.stdin.isatty()
         progress = Progress(total_bytes=size, watched=False if typed else None)
         producer = self._topic.producer(on_error=self._count_failed)
@@ -224,13 +271,17 @@ class _Bulk:
         if self._given.format in WHOLE:
             raise InvalidRequest(f"The input is not a message: {reason}.")
         if self._given.skip_bad:
-            say(f"lakelog: line {number} is skipped: {clean(reason)}")
+            say(f"lakelog: {self._unit} {number} is skipped: {clean(reason)}")
             return
         raise InvalidRequest(
-            f"Line {number} is not a message: {reason}. The lines before it are published: "
-            f"{show_count(progress.count, 'message')}.\n"
-            f"Fix it and publish from that line on (tail -n +{number} FILE), or use --skip-bad or another --format."
+            f"{self._unit.capitalize()} {number} is not a message: {reason}. The {self._unit}s before it are "
+            f"published: {show_count(progress.count, 'message')}.\n"
+            f"Fix it and publish from that {self._unit} on{self._rest(number)}, or use --skip-bad or another --format."
         )
+
+    def _rest(self, number: int) -> str:
+        """Return how to get the rest of the input, if one command gets it."""
+        return "" if self._has_rows else f" (tail -n +{number} FILE)"
 
     def _report(self, progress: Progress) -> None:
         seconds, rate = progress.seconds, progress.rate
@@ -238,7 +289,7 @@ class _Bulk:
         count = show_count(progress.count, "message")
         print_result(self._json, summary, f"published {count} in {seconds:.1f} s ({rate:,.0f}/s)")
         if self._bad:
-            say(f"lakelog: {show_count(self._bad, 'line')} skipped.")
+            say(f"lakelog: {show_count(self._bad, self._unit)} skipped.")
             raise typer.Exit(1)
 
     def _count_failed(self, error: LakelogError, messages: Any) -> None:
@@ -250,7 +301,7 @@ class Progress:
 
     def __init__(self, *, total_bytes: int | None, watched: bool | None = None) -> None:
         self.count = 0
-        self._bytes = 0
+        self._bytes = 0.0
         self._total = total_bytes
         self._watched = sys.stderr.isatty() if watched is None else watched
         self._shown: Any = None
@@ -265,7 +316,7 @@ class Progress:
     def rate(self) -> float:
         return self.count / max(self.seconds, 1e-6)
 
-    def add(self, size: int) -> None:
+    def add(self, size: float) -> None:
         self.count += 1
         self._bytes += size
         if self._shown is not None and time.monotonic() >= self._next:

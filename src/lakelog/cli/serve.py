@@ -137,19 +137,22 @@ def check(settings: ServerSettings) -> None:
 async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
     """Open and start the engine on the databases of the settings, with its maintenance."""
     from lakelog.engine import Engine, EngineSettings
-    from lakelog.maintenance import Maintenance
-    from lakelog.storage.postgres import open_stores
+    from lakelog.maintenance import Maintenance, OutboxRelays
+    from lakelog.storage.postgres import PostgresOutbox, open_stores
 
     opening = partial(open_stores, _url(settings), settings.cells, connections=settings.database_connections)
     catalog, cells = await patiently(opening, limit=settings.start_seconds)
     chosen = EngineSettings(memory_bytes=settings.memory_bytes, object_store=settings.object_store, logs_groups=True)
     engine = Engine(catalog, cells, chosen)
     maintenance = Maintenance(engine, retention_seconds=settings.retention_seconds)
+    relays = OutboxRelays(engine, [PostgresOutbox(url) for url in settings.outbox_urls], PostgresOutbox(_url(settings)))
     try:
         await engine.start()
         maintenance.start()
+        relays.start()
         yield engine
     finally:
+        await relays.stop()
         await maintenance.stop()
         await engine.close()
 

@@ -1,4 +1,4 @@
-"""`lakelog topics`: create, list, describe, alter, delete and purge, through a server."""
+"""`lakelog topics`: create, list, describe, alter, delete and purge, and delayed messages, through a server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakelog.cli import topic_schemas
 from lakelog.cli.output import YesOption, confirm, print_fields, print_json, print_line, print_result, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
 from lakelog.cli.units import (
@@ -18,13 +19,16 @@ from lakelog.cli.units import (
     show_size,
     show_time,
 )
+from lakelog.model.kinds import Compatibility
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from lakelog.model.scheduled import ScheduledMessage
     from lakelog.model.topic_info import PartitionInfo, TopicInfo
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter, delete and purge topics.")
+app.add_typer(topic_schemas.app, name="schema")
 
 NewArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)]
@@ -52,6 +56,12 @@ def create(
     key_field: KeyFieldOption = None,
     tag: TagOption = None,
     metadata: MetadataOption = None,
+    schema: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A file with the JSON Schema that values must match.")
+    ] = None,
+    compatibility: Annotated[
+        Compatibility | None, typer.Option(help="The rule for changes of the schema. Default: backward.")
+    ] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Succeed if the topic exists already.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -68,6 +78,8 @@ def create(
             key_field=key_field,
             tags=tuple(tag or ()),
             metadata=pairs,
+            schema=None if schema is None else topic_schemas.read_schema(schema),
+            compatibility=compatibility,
             if_missing=if_missing,
         )
     # The response does not say whether the topic is new.
@@ -185,6 +197,54 @@ def purge(
     print_result(json, purged, f"removed {show_count(purged.removed, 'message')} of topic {name}")
 
 
+@app.command()
+def scheduled(
+    name: NameArgument,
+    limit: Annotated[int, typer.Option(min=1, help="The largest number of messages.")] = 100,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List delayed messages that wait, the earliest first."""
+    from lakelog.model.json_values import text_of
+
+    with open_log(url, token) as log:
+        found = log.topic(name).scheduled(limit)
+    if json:
+        for message in found:
+            print_json(_scheduled_fields(message))
+        return
+    rows = [(show_time(each.due_at), each.partition, text_of(each.key) or "", each.id) for each in found]
+    print_table(("DUE", "PARTITION", "KEY", "ID"), rows, empty=f"No delayed message waits in topic {name}.")
+
+
+@app.command()
+def cancel(
+    name: NameArgument,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The id, as `topics scheduled` lists it.")],
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Cancel a delayed message."""
+    with open_log(url, token) as log:
+        is_cancelled = log.topic(name).cancel(message_id)
+    text = f"cancelled message {message_id}" if is_cancelled else f"message {message_id} does not wait any more"
+    print_result(json, {"id": message_id, "cancelled": is_cancelled}, text)
+    if not is_cancelled:
+        raise typer.Exit(1)
+
+
+def _scheduled_fields(message: ScheduledMessage) -> dict[str, object]:
+    """Return a delayed message as the HTTP API shows it."""
+    from msgspec import json
+
+    from lakelog.wire.scheduled_shapes import to_shape
+
+    found: dict[str, object] = json.decode(json.encode(to_shape(message)))
+    return found
+
+
 def _shape(info: TopicInfo) -> dict[str, object]:
     """Return a topic as the HTTP API shows it, with all limits of its retention."""
     from msgspec import structs, to_builtins
@@ -202,6 +262,8 @@ def _print_settings(info: TopicInfo) -> None:
         "idempotency keys": f"remembered for {show_duration(info.idempotency_memory)}",
         "created": f"{show_time(info.created_at)} ({show_since(info.created_at)} ago)",
     }
+    if info.schema_version is not None:
+        fields["schema"] = f"version {info.schema_version}, compatibility {info.compatibility}"
     if info.tags:
         fields["tags"] = ", ".join(info.tags)
     print_fields(fields | {f"metadata {name}": text for name, text in info.metadata.items()})

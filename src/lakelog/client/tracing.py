@@ -164,7 +164,10 @@ class TracedPublish(PublishSpan):
         return with_headers(table, lambda headers: with_context(headers, self.context))
 
     def published(self, receipt: Receipt) -> None:
-        self.placed(receipt.id, receipt.partition, receipt.offset)
+        if receipt.offset is None:  # a delayed message
+            self._span.set_attribute("messaging.message.id", receipt.id)
+        else:
+            self.placed(receipt.id, receipt.partition, receipt.offset)
 
     def placed(self, id: str, partition: int, offset: int) -> None:
         """Record the id and the position of the message."""

@@ -30,6 +30,8 @@ class Outgoing(Generic[T]):
         correlation_id: A text that readers see beside the value. Default: none.
         content_type: The content type of the stored bytes. Default: by the kind of the value.
         expires: When groups of workers stop receiving the message, as for `publish`. Default: never.
+        delay: Publish the message after this time, in seconds or as a timedelta. Default: at once.
+        deliver_at: Publish the message at this time. Default: at once.
     """
 
     value: T
@@ -40,6 +42,8 @@ class Outgoing(Generic[T]):
     correlation_id: str | None = field(default=None, kw_only=True)
     content_type: str | None = field(default=None, kw_only=True)
     expires: timedelta | datetime | None = field(default=None, kw_only=True)
+    delay: timedelta | float | None = field(default=None, kw_only=True)
+    deliver_at: datetime | None = field(default=None, kw_only=True)
 
 
 class Run(NamedTuple):

@@ -15,10 +15,14 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of an operation: the environment that it may use, and the address of its machine, if known."""
+    """The caller of an operation: the environment that it may use, and the address of its machine, if known.
+
+    `token` is the id of its token; empty for an embedded client, and on a server without authentication.
+    """
 
     scope: Scope
     host: str = ""
+    token: str = ""
 
 
 class Verbs:

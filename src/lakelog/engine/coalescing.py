@@ -1,15 +1,35 @@
-"""The coalescing pump: requests that arrive while a call is running form the next one.
+"""Calls that many callers share: the coalescing pump, and calls of the same thing at the same time.
 
-The pump only runs calls. The caller keeps the waiting requests, and decides how many of them go into one call.
+Requests that arrive while a call of the pump is running form the next one. The pump only runs calls. The caller keeps
+the waiting requests, and decides how many of them go into one call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from contextvars import copy_context
+from typing import Any, Generic, TypeVar
 
 from lakelog.storage.turns import NO_ENVIRONMENT, current_environment
+
+Value = TypeVar("Value")
+
+
+class SharedCalls(Generic[Value]):
+    """Runs one call at a time for each key. Callers that arrive while it runs get its result."""
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, asyncio.Task[Value]] = {}
+
+    async def get(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        """Return the result of the running call, or of a new one."""
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(call())
+            task.add_done_callback(lambda _: self._running.pop(key))
+        # A caller that gives up does not end the call of the others.
+        return await asyncio.shield(task)
 
 
 class CoalescingPump:

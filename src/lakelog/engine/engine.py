@@ -17,10 +17,12 @@ from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
 from lakelog.engine.groups.dead_letter_expiry import DeadLetterExpiry
 from lakelog.engine.groups.dead_letters import DeadLetters, ReadResources
+from lakelog.engine.groups.figures import FigureReader
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.progress import ProgressReader
+from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
 from lakelog.engine.lake.writes import Writes
@@ -29,14 +31,24 @@ from lakelog.engine.leasing.exclusions import FilterEvaluator
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.leasing.leases import Leases
 from lakelog.engine.leasing.matching import LeasingContext
-from lakelog.engine.log.columns import ColumnPublisher, Threads
+from lakelog.engine.log.columns import ColumnPublisher
 from lakelog.engine.log.committer import Committer
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.fetch import Fetcher
 from lakelog.engine.log.losses import Losses
 from lakelog.engine.log.publish import Publisher
 from lakelog.engine.log.reserver import Reserver
+from lakelog.engine.log.scheduled_delivery import ScheduledDelivery
+from lakelog.engine.log.scheduler import Scheduler
+from lakelog.engine.log.schemas import Schemas
+from lakelog.engine.log.threads import Threads
 from lakelog.engine.log.topics import Topics
+from lakelog.engine.log.validators import Validators
+from lakelog.engine.outbox.positions import MessagePositions
+from lakelog.engine.outbox.rejected import RejectedMessages
+from lakelog.engine.outbox.relay import OutboxRelay, RelayContext
+from lakelog.engine.tokens import Tokens
+from lakelog.storage.outbox import OutboxSource
 from lakelog.storage.store import Catalog, PartitionStore
 
 
@@ -54,9 +66,10 @@ class EngineSettings:
 
 
 class Engine:
-    """The engine. Its operations on the log are `topics`, `publisher`, `columns`, `fetcher`, `lake` and `writes`.
+    """The engine. Call `start` first and `close` last.
 
-    Its operations on groups are `leases`, `members`, `groups` and `dead_letters`. Call `start` first and `close` last.
+    Its operations on the log are `topics`, `schemas`, `publisher`, `scheduler`, `columns`, `fetcher`, `lake` and
+    `writes`. Its operations on groups are `leases`, `members`, `groups` and `dead_letters`.
     """
 
     def __init__(
@@ -89,22 +102,29 @@ class Engine:
             for durable in (True, False)
         }
         self.topics = Topics(catalog, cells, changes)
-        self.publisher = Publisher(self.topics, self._committers, reservers)
         self.threads = Threads()
+        self.scheduled_delivery = ScheduledDelivery(cells, self.threads, self._wrote)
+        self.scheduler = Scheduler(self.topics, cells, lambda: catalog.level, self.scheduled_delivery.wake)
+        self._validators = validators = Validators(catalog, self.threads)
+        self.schemas = Schemas(catalog, self.topics, self.threads)
+        self.publisher = Publisher(self.topics, self._committers, reservers, self.scheduler, validators)
         self.columns = ColumnPublisher(self.publisher, self.topics, self.threads)
         self.fetcher = Fetcher(self.topics, self.extents, self.waiters)
         self.lake = Lake(catalog, self.topics, self.extents, self.waiters)
         self.pipelines = Pipelines(catalog, self.topics)
-        self.writes = Writes(catalog, cells, self.topics, self._wrote)
+        self.tokens = Tokens(catalog)
+        self.rejected = RejectedMessages(catalog, self.publisher)
+        self.message_positions = MessagePositions(catalog, cells)
+        self.writes = Writes(catalog, cells, self.topics, validators, self._wrote)
         # Groups, from what the lease path needs up to the operations on groups.
         clocks = {cell: self.settings.clock() for cell in cells}
         self._activity = GroupActivity() if self.settings.logs_groups else None
         self._journals = Journals(cells, self._batch_cache, clocks, self.waiters, self._activity)
         self.group_directory = GroupDirectory(catalog, self.extents, self.topics, self._journals, changes)
         self.members = Members(self.group_directory, self.topics, cells, changes, self._activity)
-        self.groups = Groups(
-            catalog, self.group_directory, self.topics, self.members, ProgressReader(self.extents, self._journals)
-        )
+        progress, summaries = ProgressReader(self.extents, self._journals), Summaries(cells)
+        self.groups = Groups(catalog, self.group_directory, self.topics, self.members, progress, summaries)
+        self.figures = FigureReader(catalog, self.members, progress, summaries)
         context = LeasingContext(
             journals=self._journals,
             batch_cache=self._batch_cache,
@@ -114,7 +134,7 @@ class Engine:
             cells=cells,
         )
         self.leases = Leases(context, self.topics, self.group_directory, self.members)
-        resources = ReadResources(budget=self.budget, evaluator=evaluator)
+        resources = ReadResources(budget=self.budget, evaluator=evaluator, validators=validators)
         self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, self._wrote, resources)
         self.dead_letter_expiry = DeadLetterExpiry(catalog, cells)
         self.caches = CellCaches(
@@ -123,6 +143,7 @@ class Engine:
             self.extents.drop,
             self._batch_cache.drop,
             lambda cell: self._committers[cell].drop(),
+            self.scheduled_delivery.drop,
             self.groups.drop,
             self.members.drop,
             self._journals.drop,
@@ -136,6 +157,18 @@ class Engine:
         self.losses.acked(cell, pid, first, count)
         self._changes.partition_moved(cell, pid)
 
+    def outbox_relay(self, source: OutboxSource) -> OutboxRelay:
+        """Return a relay that moves the messages of an outbox to this log."""
+        context = RelayContext(
+            catalog=self.catalog,
+            cells=self.cells,
+            topics=self.topics,
+            publisher=self.publisher,
+            validators=self._validators,
+            wrote=self._wrote,
+        )
+        return OutboxRelay(source, context)
+
     async def start(self) -> None:
         """Start to exchange notifications with other processes."""
         self._changes.start()
@@ -143,6 +176,7 @@ class Engine:
     async def close(self) -> None:
         """Finish the running commits, then close the stores."""
         self.leases.close()
+        self.fetcher.close()
         await self.members.close()
         await self._journals.drain()
         if self._activity is not None:

@@ -1,17 +1,22 @@
 """Fairness between environments: no environment keeps more than half of a resource while another one waits.
 
-`FairQueue` orders waiting work, and `Shares` limits memory and running calls, of which a request is refused and never
-queued. With one environment, the queue is first in, first out, and the whole limit is available.
+`FairQueue` orders waiting work, `LoopTurns` spreads the calls of a burst over the turns of the event loop, and `Shares`
+limits memory and running calls, of which a request is refused and never queued. With one environment, the queue is
+first in, first out, and the whole limit is available.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 WAITING_SECONDS = 2.0
 """How long an environment counts as waiting after a refusal; its callers retry after one second."""
+
+CALLS_PER_TURN = 8
+"""How many calls of an environment go on in one turn of the event loop."""
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -24,6 +29,9 @@ class FairQueue(Generic[Item]):
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
+
+    def __contains__(self, environment: int) -> bool:
+        return environment in self._waiting
 
     def add(self, environment: int, item: Item) -> None:
         """Add the item, unless it waits already."""
@@ -43,6 +51,47 @@ class FairQueue(Generic[Item]):
         elif len(self._waiting) > 1:
             self._waiting[environment] = self._waiting.pop(environment)
         return item
+
+
+class LoopTurns:
+    """Lets only a few calls of an environment go on in each turn of the event loop.
+
+    Thousands of calls that arrive together, or whose wait ends together, would otherwise run in one turn, and calls of
+    other environments would wait for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[int, int] = {}
+        """The calls that went on in this turn, by environment."""
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._is_scheduled = False
+
+    async def take(self, environment: int) -> None:
+        """Return when a call of the environment may go on. Usually that is now."""
+        begun = self._begun.get(environment, 0)
+        loop = asyncio.get_running_loop()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._next_turn)
+        if begun < CALLS_PER_TURN and environment not in self._waiting:
+            self._begun[environment] = begun + 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(environment, turn)
+        await turn
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
+        self._begun.clear()
+        released = 0
+        while self._waiting and released < CALLS_PER_TURN:
+            turn = self._waiting.pop()
+            if not turn.done():
+                turn.set_result(None)
+                released += 1
+        if self._waiting:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
 
 class Shares:

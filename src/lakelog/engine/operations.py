@@ -21,7 +21,7 @@ from lakelog.model.topic_info import (
     TopicQuery,
     TopicRequest,
 )
-from lakelog.wire.operations import lake, pipelines, topics, writes
+from lakelog.wire.operations import lake, outbox, pipelines, scheduled, tokens, topics, writes
 
 
 def bind(engine: Engine) -> Verbs:
@@ -31,13 +31,16 @@ def bind(engine: Engine) -> Verbs:
     bind_groups(verbs, engine)
     _bind_lake(verbs, engine)
     _bind_pipelines(verbs, engine)
+    _bind_outbox(verbs, engine)
+    _bind_tokens(verbs, engine)
     return verbs
 
 
 def _bind_topics(verbs: Verbs, engine: Engine) -> None:
     async def create(caller: Caller, asked: CreateTopicRequest) -> TopicInfo:
+        schema = None if asked.schema is UNSET else await engine.schemas.prepare(asked.schema)
         topic = await engine.topics.create(
-            caller.scope, asked.topic, asked.partitions, asked.settings, if_missing=asked.if_missing
+            caller.scope, asked.topic, asked.partitions, asked.settings, schema=schema, if_missing=asked.if_missing
         )
         return topic_info(topic)
 
@@ -66,6 +69,25 @@ def _bind_topics(verbs: Verbs, engine: Engine) -> None:
     verbs.bind(topics.ALTER_TOPIC, alter)
     verbs.bind(topics.DELETE_TOPIC, lambda caller, asked: engine.topics.delete(caller.scope, asked.topic))
     verbs.bind(topics.PURGE_TOPIC, purge)
+    verbs.bind_scoped(scheduled.LIST_SCHEDULED, engine.scheduler.list)
+    verbs.bind_scoped(scheduled.CANCEL_SCHEDULED, engine.scheduler.cancel)
+    verbs.bind_scoped(topics.SHOW_SCHEMA, engine.schemas.show)
+    verbs.bind_scoped(topics.SET_SCHEMA, engine.schemas.set)
+    verbs.bind_scoped(topics.CHECK_SCHEMA, engine.schemas.check)
+    verbs.bind(topics.REMOVE_SCHEMA, lambda caller, asked: engine.schemas.remove(caller.scope, asked.topic))
+
+
+def _bind_outbox(verbs: Verbs, engine: Engine) -> None:
+    verbs.bind_scoped(outbox.LIST_REJECTED, engine.rejected.list)
+    verbs.bind_scoped(outbox.RETRY_REJECTED, engine.rejected.retry)
+    verbs.bind_scoped(outbox.DISCARD_REJECTED, engine.rejected.discard)
+    verbs.bind_scoped(outbox.FIND_MESSAGE, engine.message_positions.find)
+
+
+def _bind_tokens(verbs: Verbs, engine: Engine) -> None:
+    verbs.bind(tokens.CREATE_TOKEN, engine.tokens.create)
+    verbs.bind(tokens.LIST_TOKENS, engine.tokens.list)
+    verbs.bind(tokens.REVOKE_TOKEN, engine.tokens.revoke)
 
 
 def _bind_lake(verbs: Verbs, engine: Engine) -> None:

@@ -16,10 +16,11 @@ class Election:
     The task moves to another process when the runner does not ask for three intervals, or resigns.
     """
 
-    def __init__(self, task: str, *, every_seconds: float) -> None:
+    def __init__(self, task: str, *, every_seconds: float, lease: timedelta | None = None) -> None:
+        """Create the candidate. By default, its lease is three intervals, and at least 10 seconds."""
         self._task = task
         self._runner = secrets.token_hex(8)
-        self._lease = max(_SHORTEST_LEASE, timedelta(seconds=3 * every_seconds))
+        self._lease = lease or max(_SHORTEST_LEASE, timedelta(seconds=3 * every_seconds))
 
     async def is_won(self, store: PartitionStore) -> bool:
         """Return whether this process has the task in the cell, until its next call at least."""

@@ -8,6 +8,7 @@ from lakelog.engine import Engine
 from lakelog.maintenance.dead_letter_expirer import DeadLetterExpirer
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
+from lakelog.maintenance.scheduled_deliverer import ScheduledDeliverer
 from lakelog.maintenance.trimmer import Trimmer
 from lakelog.maintenance.write_finisher import WriteFinisher
 
@@ -33,6 +34,7 @@ class Maintenance:
             Roller(engine),
             Trimmer(engine),
             WriteFinisher(engine),
+            ScheduledDeliverer(engine),
         )
 
     def start(self) -> None:

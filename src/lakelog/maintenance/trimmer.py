@@ -1,13 +1,17 @@
 """Deletes rows that are no longer needed.
 
 These are old head rows, inactive producers, expired idempotency keys, segments below the log start, journal rows that a
-snapshot replaces, deleted groups and deleted partitions.
+snapshot replaces, deleted groups and partitions, and cancelled messages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from time import perf_counter
+
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
+from lakelog.meters import TRIMS
 from lakelog.model.topic import TopicSettings
 from lakelog.storage.store import DEFAULT_CELL, PartitionStore
 
@@ -19,8 +23,12 @@ class Trimmer(Agent):
 
     async def work(self) -> None:
         elected = await self.elected()
-        if not elected:
-            return
+        if elected:
+            began = perf_counter()
+            await self._trim(elected)
+            TRIMS.add(perf_counter() - began)
+
+    async def _trim(self, elected: Mapping[int, PartitionStore]) -> None:
         usual = TopicSettings().idempotency_memory
         memories = {
             topic.incarnation: topic.settings.idempotency_memory
@@ -31,6 +39,7 @@ class Trimmer(Agent):
             await self.attempt(store.trim(memories))
             await self.attempt(store.cold.trim())
             await self.attempt(store.partitions_remove())
+            await self.attempt(store.scheduled.trim())
         if DEFAULT_CELL in elected:
             await self._trim_groups()
 

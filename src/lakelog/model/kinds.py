@@ -1,4 +1,4 @@
-"""The enumerations of groups and dead letters. A separate module, because the command line needs them for its help."""
+"""The enumerations of groups, tokens, dead letters and schemas. The command line needs them for its help."""
 
 from __future__ import annotations
 
@@ -56,3 +56,37 @@ class DeadLetterState(StrEnum):
     DEAD = "dead"
     REDRIVEN = "redriven"
     DISCARDED = "discarded"
+
+
+class Compatibility(StrEnum):
+    """The rule for a change of a topic's schema. A change is compared with the previous version only.
+
+    Attributes:
+        NONE: Every change is accepted.
+        BACKWARD: The new schema accepts the values of the old one, so that new readers can read old messages.
+        FORWARD: The old schema accepts the values of the new one, so that old readers can read new messages.
+        FULL: Both.
+    """
+
+    NONE = "none"
+    BACKWARD = "backward"
+    FORWARD = "forward"
+    FULL = "full"
+
+
+class Right(StrEnum):
+    """A right of a token. No right implies another.
+
+    Attributes:
+        READ: Read and consume messages, and see everything about them.
+        PUBLISH: Publish messages.
+        MANAGE: Change topics, groups and dead letters.
+        INSPECT: See topics, groups and dead letters without keys, values, headers and errors of messages.
+        METRICS: Read the metrics of the environment's groups and topics.
+    """
+
+    READ = "read"
+    PUBLISH = "publish"
+    MANAGE = "manage"
+    INSPECT = "inspect"
+    METRICS = "metrics"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
@@ -55,9 +55,16 @@ class PlanOptions(Request, frozen=True, kw_only=True):
 
 
 class PlanRequest(PlanOptions, frozen=True, kw_only=True):
-    """A request for the plan of a topic."""
+    """A request for the plan of a topic.
+
+    Attributes:
+        topic: The name of the topic.
+        max_segments: The largest number of segments in the reply, shared by the partitions that are requested; each
+            gets at least one. Default: no limit.
+    """
 
     topic: Name
+    max_segments: Positive | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,10 @@ class PartitionPlan:
         end: The end of the plan, not included.
         segments: The segments of the plan, by offset.
         hot_from: The first offset that is in hot batches.
+        later: Segments after `hot_from`, by offset. Hot batches hold the messages between them, such as those of a
+            damaged segment.
+        rest_from: The offset from which segments are missing, because the reply has no room for them. Default: None, if
+            the plan is complete.
     """
 
     partition: int
@@ -84,6 +95,8 @@ class PartitionPlan:
     end: int
     segments: tuple[Segment, ...]
     hot_from: int
+    later: tuple[Segment, ...] = ()
+    rest_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,17 +129,19 @@ class Watermarks:
         epoch: The number of times that partitions were added.
         starts: The log start of each partition.
         ends: The high watermark of each partition.
+        now: The database's time.
     """
 
     incarnation: int
     epoch: int
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRange:
-    """Whole hot batches that can become one segment.
+    """Whole hot batches of one day in UTC that can become one segment.
 
     Attributes:
         partition: The partition.

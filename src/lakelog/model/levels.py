@@ -27,6 +27,11 @@ class FeatureLevel(IntEnum):
     """A group has settings for single topics, and accepts one run per value. Older servers would deliver with the
     settings of the group, and count repeats as discarded.
     """
+    FOURTH = 4
+    """Messages can be delayed, a topic can have a schema, and a token can have a parent. Older servers would not
+    publish delayed messages when they are due, would store values without validating them, and would accept a child
+    token whose parent is revoked.
+    """
 
 
 SUPPORTED = max(FeatureLevel)

@@ -16,6 +16,8 @@ MAX_METADATA_BYTES = 16 << 10
 MAX_WAIT_MS = 30_000
 MAX_EXPIRES_MS = 7900 * 365 * 86_400_000
 """The longest relative expiry, so that it ends before the year 9999."""
+MAX_DELAY_MS = 366 * 86_400_000
+"""The longest delay of a message: 366 days."""
 MAX_FETCH_BYTES = 16 << 20
 MAX_OWNER_BYTES = 200
 """The longest id of an owner, a member or a request, in bytes of UTF-8."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +13,26 @@ from lakelog.model.arguments import check_texts
 
 PARTITION_BITS = 16
 MAX_MESSAGE_ID_LENGTH = 120
+_SCHEDULED_ID = re.compile(r"([0-9]{1,19})-([0-9]{1,5})-s([0-9a-f]{32})", re.ASCII)
+
+
+MARK_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a delayed message is published: after a delay, or at a time.
+
+    Attributes:
+        delay_ms: The delay in milliseconds on the database's clock, or None.
+        deliver_at: The time, or None.
+        mark: 16 bytes by which a repeated call recognises the message, or None. The hash of an idempotency key is used
+            instead if the message has one.
+    """
+
+    delay_ms: int | None = None
+    deliver_at: datetime | None = None
+    mark: bytes | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +52,7 @@ class Message:
         idempotency_key: A text that identifies the message in its topic, or None.
         target_group: The only group that gets a redriven message, or None.
         lineage: The id of the message that was redriven, or None.
+        schedule: When a delayed message is published, or None for a message that is published at once.
     """
 
     # Not frozen, unlike other values: one is created per request, and freezing triples the cost.
@@ -47,6 +69,7 @@ class Message:
     idempotency_key: str | None = None
     target_group: str | None = None
     lineage: str | None = None
+    schedule: Schedule | None = None
 
     def __repr__(self) -> str:
         size = None if self.value is None else len(self.value)
@@ -123,3 +146,24 @@ def parse_message_id(text: str) -> tuple[int, int, int]:
         raise InvalidRequest(f"{text[:120]!r} is not a message id. A message id looks like 12-3-4567.")
     incarnation, partition, offset = (int(part) for part in parts)
     return incarnation, partition, offset
+
+
+def scheduled_id(incarnation: int, partition: int, mark: bytes) -> str:
+    """Return the id of a delayed message. It differs from the id that the message has when it is published."""
+    return f"{incarnation}-{partition}-s{mark.hex()}"
+
+
+def is_scheduled_id(text: str) -> bool:
+    """Return whether the text is the id of a delayed message."""
+    return _SCHEDULED_ID.fullmatch(text) is not None
+
+
+def parse_scheduled_id(text: str) -> tuple[int, int, bytes]:
+    """Return the incarnation, partition and mark of the id of a delayed message."""
+    match = _SCHEDULED_ID.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            f"{text[:120]!r} is not the id of a delayed message, which looks like "
+            "12-3-s0f1e2d3c4b5a69788796a5b4c3d2e1f0."
+        )
+    return int(match[1]), int(match[2]), bytes.fromhex(match[3])

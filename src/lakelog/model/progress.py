@@ -14,6 +14,7 @@ from msgspec import Meta, field
 from lakelog.model.group import GroupInfo
 from lakelog.model.ranges import to_ranges
 from lakelog.model.structs import Name, Request, Value
+from lakelog.model.stuck import Stuck
 
 MAX_GROUP_PAGE = 1000
 
@@ -168,7 +169,7 @@ class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
         oldest_at: When the oldest unfinished message was published; None if there is none.
         next_due_at: When the next retry is due; None if there is none.
         leases: The open leases.
-        reason: Why unfinished messages wait; None if they do not.
+        stuck: Why the group is stuck in the partition; None if it is not.
     """
 
     topic: str
@@ -192,7 +193,12 @@ class PartitionProgress(Value, frozen=True, kw_only=True, omit_defaults=True):
     oldest_at: datetime | None = None
     next_due_at: datetime | None = None
     leases: tuple[LeaseInfo, ...] = ()
-    reason: str | None = None
+    stuck: Stuck | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the group is stuck in the partition, as a sentence; None if it is not."""
+        return None if self.stuck is None else self.stuck.text
 
 
 class GroupLag(Value, frozen=True, kw_only=True):
@@ -218,6 +224,8 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
         rebalancing_ms: The total time that partitions waited for their next member.
         progress: The progress in each partition.
         dead_letters: How many dead letters there are now, without those redriven or discarded.
+        stuck: Why the group is stuck, the most important cause first. The only one is `nothing_wrong` if it is
+            not.
     """
 
     status: str
@@ -230,6 +238,7 @@ class GroupDescription(GroupInfo, frozen=True, kw_only=True):
     rebalancing_ms: int
     progress: tuple[PartitionProgress, ...]
     dead_letters: int
+    stuck: tuple[Stuck, ...] = ()
 
     @property
     def group(self) -> GroupInfo:

@@ -10,6 +10,8 @@ from msgspec import Meta
 from lakelog.model.structs import Natural, PartitionNumber, Positive, Request, Time
 
 MAX_PATH_LENGTH = 500
+MAX_GROUPS = 10_000
+"""The largest number of row groups of which the offsets are stored."""
 
 Hash = Annotated[str, Meta(pattern="^[0-9a-f]{1,128}$")]
 
@@ -27,6 +29,8 @@ class SealedSegment(Request, frozen=True, kw_only=True):
         first_at: When the first message was appended.
         last_at: When the last message was appended.
         epoch: The epoch of the last message.
+        groups: The first offset of each row group, in order. Default: empty, if they are not known, as for files of
+            earlier versions.
     """
 
     partition: PartitionNumber
@@ -38,6 +42,7 @@ class SealedSegment(Request, frozen=True, kw_only=True):
     first_at: Time
     last_at: Time
     epoch: Natural
+    groups: Annotated[tuple[Natural, ...], Meta(max_length=MAX_GROUPS)] = ()
 
     def segment(self, path: str) -> Segment:
         """Return the segment with the path of its file.

@@ -10,6 +10,7 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_duration, check_text, check_texts, check_whole
 from lakelog.model.limits import MAX_DURATION_MS, MAX_FIELD_LENGTH, MAX_METADATA_BYTES, MAX_PARTITIONS, MAX_TAGS
 from lakelog.model.message import partition_id
+from lakelog.model.schema import SchemaSetting
 
 IDEMPOTENCY_SLOTS = 1024
 IDEMPOTENCY_MEMORY = timedelta(hours=24)
@@ -51,6 +52,8 @@ class TopicSettings:
     metadata: Mapping[str, str] = field(default_factory=dict)
     paused: bool = False
     """True if the topic is paused for all groups, including those that start to read it later."""
+    schema: SchemaSetting | None = None
+    """The version of the schema that values must match; None if the topic has no schema."""
 
     def __post_init__(self) -> None:
         if self.key_field is not None:

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from lakelog.model.kinds import Compatibility
 from lakelog.model.limits import MAX_DURATION_MS, MAX_PARTITIONS
+from lakelog.model.schema import SchemaSetting
 from lakelog.model.structs import Duration, Name, Positive, Request, Value
 from lakelog.model.topic import IDEMPOTENCY_MEMORY, Retention, TopicSettings
 
@@ -65,6 +67,8 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
     idempotency_memory_ms: Positive = IDEMPOTENCY_MEMORY // _MILLISECOND
     tags: list[str] = msgspec.field(default_factory=list)
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    schema: dict[str, Any] | bool | UnsetType = UNSET
+    compatibility: Compatibility = Compatibility.BACKWARD
     if_missing: bool = False
 
     @property
@@ -76,6 +80,7 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
             idempotency_memory=_duration(self.idempotency_memory_ms),
             tags=tuple(self.tags),
             metadata=self.metadata,
+            schema=None if self.schema is UNSET else SchemaSetting(version=1, compatibility=self.compatibility),
         )
 
 
@@ -153,6 +158,8 @@ class TopicInfo(Value, frozen=True, kw_only=True):
         tags: Texts for display.
         metadata: Text by name, for display.
         created_at: When the topic was created, in UTC.
+        schema_version: The version of the schema that values must match; None if the topic has no schema.
+        compatibility: The rule for changes of the schema; None if the topic has no schema.
         partition_list: The ends of each partition. Empty in lists of topics.
         now: The database's time at the description, in UTC. None in lists of topics.
         limits: The retention, with its age in milliseconds.
@@ -170,6 +177,8 @@ class TopicInfo(Value, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     metadata: Mapping[str, str]
     created_at: datetime
+    schema_version: int | None = None
+    compatibility: Compatibility | None = None
     described: tuple[PartitionInfo, ...] | None = msgspec.field(default=None, name="partition_list")
     now: datetime | None = None
 

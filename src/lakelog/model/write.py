@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated
 
@@ -23,6 +24,17 @@ MAX_STAGED_NUMBER = 2**31 - 1
 WriteId = Annotated[str, Meta(min_length=1, max_length=MAX_WRITE_ID_BYTES)]
 Attempt = Annotated[str, Meta(min_length=1, max_length=MAX_ATTEMPT_BYTES)]
 Epoch = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class WriteKind(StrEnum):
+    """The kind of a write, which determines how long its decision is remembered after it has finished."""
+
+    BATCH = "batch"
+    """A write with its own id. Its decision is remembered for a year."""
+    STREAM = "stream"
+    """A micro-batch, with an id such as `query/17`. The newest decision of a query is remembered for a year, older
+    ones for 30 days: a stream repeats only its last micro-batch.
+    """
 
 
 class StageOptions(Request, frozen=True, kw_only=True):
@@ -45,13 +57,23 @@ class StagePiece:
 
 
 class DecideOptions(Request, frozen=True, kw_only=True):
-    """The attempts that count, in the order in which their messages go into the log, and the number of messages."""
+    """The attempts that count, in the order in which their messages go into the log, and the number of messages.
+
+    Attributes:
+        write_id: The id of the write.
+        attempts: The attempts.
+        count: The number of messages that they staged.
+        incarnation: The topic as it was when partitions were chosen.
+        epoch: The number of times that partitions had been added then.
+        kind: "batch", or "stream" for a micro-batch, whose id must be like `query/17`. Default: "batch".
+    """
 
     write_id: WriteId
     attempts: Annotated[list[Attempt], Meta(max_length=MAX_ATTEMPTS)]
     count: Natural
     incarnation: Natural
     epoch: Epoch
+    kind: WriteKind = WriteKind.BATCH
 
 
 class DecideRequest(DecideOptions, frozen=True, kw_only=True):
@@ -72,8 +94,13 @@ class Written(Value, frozen=True, kw_only=True):
     won: bool
 
 
-def check_write_id(text: str) -> str:
-    return _checked("write id", text, MAX_WRITE_ID_BYTES)
+def check_write_id(text: str, kind: WriteKind = WriteKind.BATCH) -> str:
+    _checked("write id", text, MAX_WRITE_ID_BYTES)
+    if kind is WriteKind.STREAM and _micro_batch(text) is None:
+        raise InvalidRequest(
+            f"The write id of a stream is a name and the number of a micro-batch: query/17, not {text!r}."
+        )
+    return text
 
 
 def check_attempts(attempts: Sequence[str]) -> None:
@@ -90,12 +117,17 @@ def attempts_hash(attempts: Iterable[str]) -> bytes:
     return sha256("\n".join(attempts).encode()).digest()
 
 
-def writer_of(write_id: str) -> tuple[str, int]:
-    """Return the writer and the number of a write id such as `query/17`; for any other id, the id and 0."""
+def writer_of(write_id: str, kind: WriteKind) -> tuple[str, int]:
+    """Return the query and the number of a micro-batch. A batch write is its own writer, with the number 0."""
+    found = _micro_batch(write_id) if kind is WriteKind.STREAM else None
+    return found or (write_id, 0)
+
+
+def _micro_batch(write_id: str) -> tuple[str, int] | None:
     writer, _, number = write_id.rpartition("/")
     if writer and number.isascii() and number.isdigit() and len(number) <= 18:
         return writer, int(number)
-    return write_id, 0
+    return None
 
 
 def _checked(what: str, text: str, limit: int) -> str:

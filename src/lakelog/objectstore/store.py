@@ -7,8 +7,9 @@ Exceptions of the SDK are translated here. There is no cache.
 from __future__ import annotations
 
 import io
+import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
 
 GetRange = Callable[[str, int, int], bytes]
+Content = bytes | mmap.mmap
+CHUNK_BYTES = 8 << 20
+"""Bytes of one request where an object is read in parts."""
 # A response that is shorter than requested is requested again; the SDK only detects one that is interrupted.
 _TRIES = 3
 # Maximum length of an SDK message in an error.
@@ -50,7 +54,7 @@ class ObjectStore:
         Storing the same bytes again succeeds: the response to the first attempt may have been lost. After
         `ObjectStoreUnavailable` the object may or may not exist.
         """
-        content = data.read_bytes() if isinstance(data, Path) else data
+        content = self._content(data) if isinstance(data, Path) else data
         # The SDK does not retry a write whose response was lost. This write is safe to retry.
         for _ in range(_TRIES - 1):
             try:
@@ -73,16 +77,30 @@ class ObjectStore:
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return exactly these bytes. Raise an error if the range is not within the object."""
+        data = self._range(path, start, length)
+        if len(data) != length:
+            raise self._short(path)
+        return data
+
+    def chunks(self, path: str, size: int) -> Iterator[bytes]:
+        """Yield the object in parts of up to 8 MiB. `size` is the size of the object.
+
+        The caller compares the bytes: a part that the store keeps cutting short is yielded too, because such an object
+        is damaged and not unavailable.
+        """
+        for start in range(0, size, CHUNK_BYTES):
+            yield self._range(path, start, min(CHUNK_BYTES, size - start))
+
+    def _range(self, path: str, start: int, length: int) -> bytes:
         import obstore
 
-        if length == 0:
-            return b""
-        for _ in range(_TRIES):
+        data = b""
+        for _ in range(_TRIES if length else 0):
             with self._translated(path):
                 data = bytes(obstore.get_range(self._backend, path, start=start, length=length))
             if len(data) == length:
-                return data
-        raise self._short(path)
+                break
+        return data
 
     def size(self, path: str) -> int:
         import obstore
@@ -109,11 +127,34 @@ class ObjectStore:
         except ObjectNotFound:
             return
 
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete the objects that exist; S3 gets one request for up to 1,000 of them."""
+        import obstore
+
+        try:
+            with self._translated(paths[0] if paths else ""):
+                obstore.delete(self._backend, list(paths))
+        except ObjectNotFound:
+            # A folder stops at an object that does not exist.
+            for path in paths:
+                self.delete(path)
+
     def open_file(self, path: str, size: int | None = None) -> BinaryIO:
         """Return the object as a seekable file. Each read is one ranged request. A known `size` saves a request."""
         return cast(BinaryIO, ObjectFile(self.get_range, path, self.size(path) if size is None else size))
 
-    def _create(self, path: str, content: bytes) -> None:
+    def _content(self, file: Path) -> Content:
+        """Return the bytes of a file without reading it into memory.
+
+        A multipart upload would not need the bytes at once either, but cannot refuse to replace an object. A store in
+        memory keeps what it is given, which must not change with the file.
+        """
+        if file.stat().st_size == 0 or self.url.startswith("memory:"):
+            return file.read_bytes()
+        with file.open("rb") as opened:
+            return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _create(self, path: str, content: Content) -> None:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -124,14 +165,22 @@ class ObjectStore:
             if not self._holds(path, content):
                 raise Conflict(f"{self._where(path)} already exists with other bytes.", path=path) from exc
 
-    def _holds(self, path: str, content: bytes) -> bool:
+    def _holds(self, path: str, content: Content) -> bool:
         try:
             if self.size(path) != len(content):
                 return False
             # Bytes that were damaged in transit must not look like another object.
-            return any(self.get_range(path, 0, len(content)) == content for _ in range(_TRIES))
+            return any(self._is_equal(path, content) for _ in range(_TRIES))
         except ObjectNotFound:
             return False
+
+    def _is_equal(self, path: str, content: Content) -> bool:
+        at = 0
+        for chunk in self.chunks(path, len(content)):
+            if chunk != content[at : at + len(chunk)]:
+                return False
+            at += len(chunk)
+        return at == len(content)
 
     def _where(self, path: str) -> str:
         return f"{self.url.rstrip('/')}/{path}"

@@ -21,11 +21,13 @@ _DIGEST = 32
 
 
 class ContentHash:
-    """Hashes batches of `SCHEMA` in order. `hexdigest` may be called at any time."""
+    """Hashes batches in order. `hexdigest` may be called at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        """Create the hash. `schema` has the columns of the batches, in order; a later version may have more of them."""
+        self._schema = schema
         self._rows = 0
-        self._columns = [_column_hash(field.type) for field in SCHEMA]
+        self._columns = [_column_hash(field.type) for field in schema]
 
     def update(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
@@ -34,7 +36,7 @@ class ContentHash:
 
     def hexdigest(self) -> str:
         whole = blake2b(self._rows.to_bytes(8, "little"), digest_size=_DIGEST)
-        for field, stream in zip(SCHEMA, self._columns, strict=True):
+        for field, stream in zip(self._schema, self._columns, strict=True):
             # An unused column adds nothing, so that columns of later versions do not change old hashes.
             if stream.used:
                 whole.update(field.name.encode())

@@ -7,8 +7,10 @@ wrong messages. The caller provides the file.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
+import tempfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
@@ -23,8 +25,8 @@ from lakelog.errors import ObjectStoreUnavailable, OffsetOutOfRange, SegmentDama
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
-from lakelog.segments.schema import FORMAT, SCHEMA, conform
-from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, PARTITION_KEY
+from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA
+from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, OPTIONAL_KEY, PARTITION_KEY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,6 +45,8 @@ class SegmentFile:
             self._parquet = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
             footer = self._parquet.metadata
             about = {name.decode(): text.decode() for name, text in (footer.metadata or {}).items()}
+            self.schema: pa.Schema = self._parquet.schema_arrow
+            """The columns of the file. Those that this version does not know are optional."""
             self._check_format(about)
             counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
             offsets = footer.row_group(0).column(_OFFSET).statistics
@@ -60,20 +64,24 @@ class SegmentFile:
     ) -> Iterator[pa.RecordBatch]:
         """Yield exactly the messages from `first` up to, not including, `end`, one batch per row group.
 
-        `columns` selects columns of `SCHEMA`; the default is all.
+        The next row group is read while the caller works on a batch. `columns` selects columns of `SCHEMA`; the default
+        is all.
         """
         first = self.first if first is None else first
         end = self.end if end is None else end
         if first < self.first or end > self.end:
             detail = f"{self._name} has the offsets {self.first} to {self.end}, not {first} to {end}."
             raise OffsetOutOfRange(detail, offset=first)
-        while first < end:
-            number = bisect_right(self._starts, first) - 1
+        names = SCHEMA.names if columns is None else [name for name in SCHEMA.names if name in columns]
+        numbers = range(bisect_right(self._starts, first) - 1, bisect_left(self._starts, end)) if first < end else ()
+        for number, batch in zip(numbers, self._ahead(numbers, names), strict=True):
             start = self._starts[number]
-            batch = self._group(number, list(columns) if columns is not None else None)
-            stop = min(end, start + batch.num_rows)
-            yield batch.slice(first - start, stop - first)
-            first = stop
+            low, high = max(first, start) - start, min(end - start, batch.num_rows)
+            yield _known(batch, names).slice(low, high - low)
+
+    def read_as_written(self) -> Iterator[pa.RecordBatch]:
+        """Yield all messages with all columns of the file (`schema`), one batch per row group."""
+        yield from self._ahead(range(len(self._starts)), self.schema.names)
 
     def group_at(self, offset: int) -> tuple[int, int]:
         """Return the first offset and the end of the row group that holds the offset."""
@@ -103,15 +111,30 @@ class SegmentFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _group(self, number: int, columns: list[str] | None) -> pa.RecordBatch:
+    def _ahead(self, numbers: Sequence[int], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield row groups. A thread reads the next one, if there is one; at most two are in memory."""
+        if len(numbers) < 2:
+            yield from (self._group(number, names) for number in numbers)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="segment") as thread:
+            coming = thread.submit(self._group, numbers[0], names)
+            for number in numbers[1:]:
+                batch = coming.result()
+                coming = thread.submit(self._group, number, names)
+                yield batch
+            yield coming.result()
+
+    def _group(self, number: int, names: Sequence[str]) -> pa.RecordBatch:
+        """Return those of the columns that the file has; the offsets if it has none."""
         start = self._starts[number]
+        columns = [name for name in names if name in self.schema.names] or ["offset"]
         with self._damage_is_named():
             table = self._parquet.read_row_group(number, columns=columns, use_threads=False)
             batch = _one_batch(table)
         expected = self._starts[number + 1] if number + 1 < len(self._starts) else self.end
         if batch.num_rows != expected - start:
             raise self._damaged("a row group is short")
-        if columns is None or "offset" in columns:
+        if "offset" in columns:
             offsets = batch.column("offset").to_numpy(zero_copy_only=False)
             if offsets[0] != start or not (np.diff(offsets) == 1).all():
                 raise self._damaged("its offsets are not dense")
@@ -123,8 +146,19 @@ class SegmentFile:
             if number.isdigit():
                 raise UnsupportedFormat(f"Segment format {number} is unknown. Upgrade Lakelog.", format=int(number))
             raise self._damaged("it is not a segment")
-        if not self._parquet.schema_arrow.equals(SCHEMA):
+        optional = about.get(OPTIONAL_KEY, "").split(",")
+        unknown = [name for name in self.schema.names if name not in SCHEMA.names]
+        known = [field for field in self.schema if field.name in SCHEMA.names]
+        is_sound = (
+            len({*self.schema.names}) == len(self.schema) and (*self.schema.names[: len(POSITIONS)],) == POSITIONS
+        )
+        if not is_sound or not all(field.equals(SCHEMA.field(field.name)) for field in known):
             raise self._damaged("it has other columns")
+        if refused := next((name for name in unknown if name not in optional), None):
+            raise UnsupportedFormat(
+                f"{self._name} has the column {refused!r}, which this version does not know. Upgrade Lakelog.",
+                column=refused,
+            )
 
     def _check_segment(self, segment: Segment) -> None:
         has = (self.partition, self.first, self.end, self.content_hash)
@@ -153,6 +187,17 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     return batch.replace_schema_metadata(None)
 
 
+def _known(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the batch with exactly these columns of `SCHEMA`; those that the file lacks are null."""
+    if batch.schema.names == list(names):
+        return batch
+    columns = [
+        batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, SCHEMA.field(name).type)
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([SCHEMA.field(name) for name in names]))
+
+
 def opened(store: ObjectStore, segment: Segment) -> SegmentFile:
     """Open the file of a segment. A file that is shorter than the sealed one is damaged: a retry would not help."""
     file = store.open_file(segment.path, segment.bytes)
@@ -171,18 +216,27 @@ def verify(store: ObjectStore, segment: Segment) -> None:
     A missing file raises `ObjectNotFound`, and a store that does not respond raises `ObjectStoreUnavailable`; neither
     says anything about the messages.
     """
-    data = store.get(segment.path)
-    if len(data) != segment.bytes:
-        raise _damaged(segment, f"it has {len(data)} bytes instead of {segment.bytes}")
-    # Checked before Arrow reads the bytes: it may crash the process on damaged data.
-    if hashlib.sha256(data).hexdigest() != segment.file_hash:
-        raise _damaged(segment, "its bytes differ from the sealed ones")
-    file = SegmentFile(pa.BufferReader(data), segment)
-    content, ends = ContentHash(), []
-    for batch in file.read():
+    if (size := store.size(segment.path)) != segment.bytes:
+        raise _damaged(segment, f"it has {size} bytes instead of {segment.bytes}")
+    with tempfile.TemporaryFile(prefix="lakelog-verify-") as copy:
+        digest = hashlib.sha256()
+        for chunk in store.chunks(segment.path, size):
+            digest.update(chunk)
+            copy.write(chunk)
+        # Checked before Arrow reads the bytes: it may crash the process on damaged data.
+        if digest.hexdigest() != segment.file_hash:
+            raise _damaged(segment, "its bytes differ from the sealed ones")
+        copy.seek(0)
+        with SegmentFile(copy, segment) as file:
+            _verify_messages(file, segment)
+
+
+def _verify_messages(file: SegmentFile, segment: Segment) -> None:
+    content, ends = ContentHash(file.schema), []
+    for batch in file.read_as_written():
         if batch.column("partition").unique().to_pylist() != [segment.partition]:
             raise _damaged(segment, "it has messages of another partition")
-        content.update(conform(batch))
+        content.update(batch)
         ends += [batch.column("appended_at")[0].as_py(), batch.column("appended_at")[-1].as_py()]
         epoch = batch.column("epoch")[-1].as_py()
     if content.hexdigest() != segment.content_hash:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelog.errors import InvalidBatch
@@ -20,15 +22,20 @@ from lakelog.model.segment import SealedSegment
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, conform
 
-# Small enough for a cheap read of one message, large enough for good compression of columns.
-GROUP_ROWS = 20_000
-GROUP_BYTES = 4 << 20
+# Each row group costs a bulk reader a request or two, and a reader of one message reads a whole group.
+GROUP_ROWS = 128 << 10
+GROUP_BYTES = 32 << 20
+BLOOM_ERRORS = 0.05
+"""The share of absent keys that the bloom filter does not rule out."""
 
 FORMAT_KEY = "lakelog.format"
 PARTITION_KEY = "lakelog.partition"
 CONTENT_KEY = "lakelog.content_hash"
+OPTIONAL_KEY = "lakelog.optional"
+"""The columns that a reader may leave out if it does not know them, separated by commas. Format 1 has none."""
 
 _OFFSET, _APPENDED_AT, _EPOCH = POSITIONS[1:]
+_WRITER_OPTIONS = signature(pq.write_table).parameters
 _HEAVY = ("key", "value", "headers")
 _INCOMPLETE = "Each message of a segment must have its partition, offset, append time and epoch."
 # These columns have few different values. A dictionary does not pay off for keys and values.
@@ -57,7 +64,8 @@ class SegmentWriter:
         self._sink = _HashingSink(sink)
         self._partition = partition
         self._content = ContentHash()
-        self._parquet = _parquet_writer(self._sink)
+        self._parquet: pq.ParquetWriter | None = None
+        self._groups: list[int] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._first: int | None = None
@@ -86,6 +94,7 @@ class SegmentWriter:
         if self._waiting:
             self._flush()
         content_hash = self._content.hexdigest()
+        assert self._parquet is not None
         about = {FORMAT_KEY: str(FORMAT), PARTITION_KEY: str(self._partition), CONTENT_KEY: content_hash}
         self._parquet.add_key_value_metadata(about)
         self._parquet.close()
@@ -100,6 +109,7 @@ class SegmentWriter:
             first_at=self._first_at,
             last_at=self._last_at,
             epoch=self._epoch,
+            groups=tuple(self._groups),
         )
 
     def __enter__(self) -> SegmentWriter:
@@ -109,7 +119,8 @@ class SegmentWriter:
         if not self._sink.finished:
             # Arrow writes a footer when its writer is deleted. It must not reach the file.
             self._sink.finish()
-            self._parquet.close()
+            if self._parquet is not None:
+                self._parquet.close()
 
     def _follow(self, batch: pa.RecordBatch) -> None:
         """Check the ends of a batch. `_check` checks all rows when a row group is written."""
@@ -146,6 +157,9 @@ class SegmentWriter:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         self._check(group)
         self._content.update(group)
+        if self._parquet is None:
+            self._parquet = _parquet_writer(self._sink, group)
+        self._groups.append(group.column(_OFFSET)[0].as_py())
         self._parquet.write_table(pa.Table.from_batches([group]), row_group_size=GROUP_ROWS)
 
 
@@ -186,7 +200,13 @@ class _HashingSink:
         self.closed = True
 
 
-def _parquet_writer(sink: _HashingSink) -> pq.ParquetWriter:
+def _parquet_writer(sink: _HashingSink, first_group: pa.RecordBatch) -> pq.ParquetWriter:
+    """Return the writer. Its bloom filters have room for as many keys as the first row group has."""
+    bloom: dict[str, object] = {}
+    keys = pc.count_distinct(first_group.column("key"), mode="only_valid").as_py()
+    # Older versions of Arrow read bloom filters, and do not write any.
+    if keys and "bloom_filter_options" in _WRITER_OPTIONS:
+        bloom = {"bloom_filter_options": {"key": {"ndv": keys, "fpp": BLOOM_ERRORS}}}
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
         SCHEMA,
@@ -201,6 +221,7 @@ def _parquet_writer(sink: _HashingSink) -> pq.ParquetWriter:
         data_page_size=256 << 10,
         sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],
         store_schema=False,
+        **bloom,
     )
 
 

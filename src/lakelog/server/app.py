@@ -183,6 +183,7 @@ class App:
             call.scope = grant.scope
             call.watch = partial(self._authenticator.watch, grant)
             self._begin(call, grant.scope.environment_id)
+            await self.traffic.turns.take(grant.scope.environment_id)
         try:
             authorise(rights, grant)
         except NotAllowed:
@@ -195,6 +196,8 @@ class App:
                 answer = await handler(call)
         else:
             answer = await handler(call)
+        if call.waited and grant is not None:
+            await self.traffic.turns.take(grant.scope.environment_id)
         if operation.audit is not None and grant is not None and not call.passed_on:
             record_change(operation, call, grant, answer.status)
         return answer
@@ -288,7 +291,9 @@ class App:
         # Another worker process may serve the metrics.
         while True:
             self._sample()
+            began = time.perf_counter()
             await asyncio.sleep(SAMPLE_SECONDS)
+            self._metrics.loop_delay.observe(max(0.0, time.perf_counter() - began - SAMPLE_SECONDS))
 
 
 def _too_many_calls() -> Overloaded:

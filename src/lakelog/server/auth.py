@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from lakelog.engine.coalescing import SharedCalls
 from lakelog.errors import ConfigurationError, LakelogError, NotAllowed, NotAuthenticated
 from lakelog.model.token import Right, Token, hash_secret
 from lakelog.model.topic import Scope
@@ -30,6 +31,8 @@ FRESH_SECONDS = 1.0
 NEGATIVE_SECONDS = 1.0
 CACHE_SIZE = 4096
 _MAX_SECRET_BYTES = 512
+NO_TOKEN = "none"
+"""The id in the grant of a server without authentication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class Authenticator:
         """
         self._catalog = catalog
         self._now = now
-        self._everyone = Grant(scope=everyone, rights=frozenset(Right), token="none") if everyone else None
+        self._everyone = Grant(scope=everyone, rights=frozenset(Right), token=NO_TOKEN) if everyone else None
         # Separate, so that a flood of wrong tokens cannot evict valid ones.
         self._known: dict[bytes, _CachedToken] = {}
         self._unknown: dict[bytes, float] = {}
@@ -95,6 +98,7 @@ class Authenticator:
         """The hashes of the tokens to read again."""
         self._watches: dict[asyncio.Future[None], Grant] = {}
         self._refreshing: asyncio.Task[None] | None = None
+        self._finding: SharedCalls[_CachedToken] = SharedCalls()
 
     def known(self, authorization: bytes | None) -> Grant | None:
         """Return the grant of a call if it is valid and cached."""
@@ -116,7 +120,7 @@ class Authenticator:
         hashed = sha256(authorization).digest()
         entry = self._known.get(hashed)
         if entry is None or entry.until <= time.monotonic():
-            entry = await self._find(hashed, authorization)
+            entry = await self._finding.get(hashed, lambda: self._find(hashed, authorization))
         if entry.grant.over_at <= self._now():
             raise NotAuthenticated("The token has expired. Create a new one with `lakelog tokens create`.")
         self._used(entry)
@@ -202,7 +206,7 @@ class Authenticator:
 def _entry(scope: Scope, token: Token, token_hash: bytes) -> _CachedToken:
     grant = Grant(
         scope=scope,
-        rights=token.rights,
+        rights=frozenset(token.rights),
         token=token.id,
         name=token.name,
         over_at=token.expires_at.timestamp() if token.expires_at else float("inf"),

@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from lakelog.engine.operations import Caller, Verbs
-from lakelog.errors import InvalidRequest
+from lakelog.errors import InvalidRequest, NotAllowed
+from lakelog.model.token import Right
 from lakelog.server.audit import given
+from lakelog.server.auth import NO_TOKEN
 from lakelog.server.bodies import json_body, json_response, optional_json_body
 from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
@@ -46,16 +48,31 @@ class Dispatch:
         audit = operation.audit
         if audit is not None:
             _note_request(call, audit, request)
+        is_redacted = self._is_redacted(call, request)
         reply = await self._reply(call, request)
         if reply is None:
             return Response(204, b"")
         if audit is not None and audit.result is not None:
             call.note(messages=str(getattr(reply, audit.result)))
+        if audit is not None and audit.made is not None:
+            call.note(**{audit.made: str(getattr(reply, audit.made))})
+        if is_redacted and operation.redaction is not None:
+            reply = operation.redaction.hide(reply)
         answer = json_response(reply if operation.form is None else operation.form.write(reply), operation.status)
         if operation.method == "GET":
             # Only reads are refused here: a change is done already.
             call.hold(len(answer.body))
         return answer
+
+    def _is_redacted(self, call: Call, request: Any) -> bool:
+        """Return whether the caller may inspect only. Raise `NotAllowed` if the request needs the right to read."""
+        redaction, grant = self._operation.redaction, call.grant
+        if redaction is None or grant is None or Right.INSPECT not in grant.rights or Right.READ in grant.rights:
+            return False
+        for name in redaction.refused:
+            if getattr(request, name) is not None:
+                raise NotAllowed(f"`{name}` needs the right {Right.READ}, and the token does not have it.")
+        return True
 
     async def _body(self, call: Call) -> bytes:
         if self._decoder is None or self._operation.method == "GET":
@@ -82,7 +99,8 @@ class Dispatch:
         return None if home is None else await self._routing.forward(call, body, home)
 
     async def _reply(self, call: Call, request: Any) -> Any:
-        caller = Caller(scope=call.scope, host=_host(call, self._routing))
+        token = "" if call.grant is None or call.grant.token == NO_TOKEN else call.grant.token
+        caller = Caller(scope=call.scope, host=_host(call, self._routing), token=token)
         if self._operation.waits and request.wait_ms and not self._drain.begun:
             call.waited = True
             work = self._verbs.call(self._operation, caller, request)

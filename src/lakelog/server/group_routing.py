@@ -16,23 +16,21 @@ import contextlib
 import logging
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from hashlib import blake2b
-from ipaddress import ip_address
-from pathlib import Path
 from zlib import crc32
 
 from lakelog.errors import LakelogError, first_line
 from lakelog.model.levels import unsupported
 from lakelog.model.shard import WHOLE, Shard, shard_count
+from lakelog.model.topic import Scope
 from lakelog.reporting import log_event
 from lakelog.server.auth import Grant
-from lakelog.server.calls import Call, Header, Response
+from lakelog.server.calls import Call, Handler, Header, Response
 from lakelog.server.drain import Drain
+from lakelog.server.machine import machine_id, server_mark
 from lakelog.server.metrics import Metrics
 from lakelog.server.peers import Connection, PeerAddress, WrongCertificate, open_peer
 from lakelog.server.server_grants import GRANT, ForwardedCall, ServerGrants
@@ -42,6 +40,10 @@ from lakelog.storage.groups import GroupCatalog, ServerInfo
 FORWARDED = b"x-lakelog-forwarded"
 """A header with the id of the home that the call is meant for, which only servers know. It prevents a second hop."""
 CLIENT = b"x-lakelog-client"
+HOME = b"lakelog-home"
+"""A header of responses: the server that handled the call, by a name that does not contain its id."""
+SERVER = b"lakelog-server"
+"""A header of responses: the server that the client called."""
 SEEN_EVERY_SECONDS = 2.0
 MEMORY_SECONDS = 6.0
 CONNECT_SECONDS = 1.0
@@ -81,7 +83,7 @@ class GroupRouting:
         if certificate is not None:
             address = _with_tls(address, certificate)
             certificate.changed.append(self._announce_certificate)
-        self._me = ServerInfo(server_id=machine_id() + secrets.token_hex(12), address=address)
+        self._me = ServerInfo(server_id=machine_id() + server_mark() + secrets.token_hex(8), address=address)
         self._servers: Sequence[ServerInfo] = (self._me,)
         self._known_until = 0.0
         self._routing: dict[tuple[int, str, str], Sequence[ServerInfo]] = {}
@@ -133,6 +135,12 @@ class GroupRouting:
         mine = [index for index, home in enumerate(homes[:count]) if home.server_id == self._me.server_id]
         return Shard(index=mine[0], count=count) if mine else WHOLE
 
+    def reports(self, scope: Scope, group: str, topic: str) -> bool:
+        """Return whether a process of this server is the home of a group in a topic, and so reports its figures."""
+        if not self.has_others:
+            return True
+        return self._home(scope, group, topic).server_id.startswith(machine_id() + server_mark())
+
     def _homes(self, call: Call, group: str, topic: str) -> Sequence[ServerInfo]:
         key = (call.scope.environment_id, group, topic)
         homes = self._routing.get(key)
@@ -141,6 +149,10 @@ class GroupRouting:
                 self._routing.clear()
             homes = self._routing[key] = homes_of(key, self._servers)
         return homes
+
+    def _home(self, scope: Scope, group: str, topic: str) -> ServerInfo:
+        """Return the home, which is not cached: a page of metrics asks for all groups."""
+        return homes_of((scope.environment_id, group, topic), self._servers)[0]
 
     async def forward(self, call: Call, body: bytes, home: ServerInfo, *, seconds: float = 0.0) -> Response | None:
         """Return the home's response; None if it did not respond, and this server must serve the call."""
@@ -178,7 +190,22 @@ class GroupRouting:
             return None
         self._metrics.forwarded["busy" if answer.status == 503 else "answered",] += 1
         call.passed_on = answer.status != 503
+        answer.headers = (*answer.headers, *self._names(home))
         return answer if call.passed_on else None
+
+    def naming_home(self, handler: Handler) -> Handler:
+        """Return a handler whose responses name the home, so that clients which know its address call it directly."""
+
+        async def handle(call: Call) -> Response:
+            response = await handler(call)
+            if self.has_others and not self._drain.begun and not any(name == HOME for name, _ in response.headers):
+                response.headers = (*response.headers, *self._names(self._me))
+            return response
+
+        return handle
+
+    def _names(self, home: ServerInfo) -> tuple[Header, Header]:
+        return (HOME, _public_name(home)), (SERVER, _public_name(self._me))
 
     async def accept(self, call: Call, signed: bytes) -> Grant:
         """Return the grant of a forwarded call. Raise `NotAuthenticated` unless it is valid for this call."""
@@ -292,33 +319,9 @@ def homes_of(key: tuple[int, str, str], servers: Sequence[ServerInfo]) -> Sequen
     )
 
 
-@cache
-def machine_id() -> str:
-    """Return eight characters that differ between machines, and between containers with networks of their own."""
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
-        parts.append(str(Path("/proc/self/ns/net").stat().st_ino))
-    return blake2b("\0".join(parts).encode(), digest_size=4).hexdigest()
-
-
-def advertised_host(host: str, given: str | None) -> str:
-    """Return the address for other servers: the configured one, the listening one, or that of the machine."""
-    if given:
-        return given
-    with contextlib.suppress(ValueError):
-        if not ip_address(host.strip("[]")).is_unspecified:
-            return host
-        return _own_address()
-    return host or _own_address()
-
-
-def _own_address() -> str:
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: this only finds the address that would be used.
-        probe.connect(("192.0.2.1", 9))
-        return str(probe.getsockname()[0])
-    return socket.gethostname()
+def _public_name(server: ServerInfo) -> bytes:
+    """Return a name for clients. They must not learn the id, which protects calls between servers."""
+    return blake2b(server.server_id.encode(), digest_size=8, person=b"home").hexdigest().encode()
 
 
 def _with_tls(address: str, certificate: ServerCertificate) -> str:

@@ -10,6 +10,7 @@ from lakelog.server.consuming import Consuming
 from lakelog.server.dispatch import Dispatch
 from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
+from lakelog.server.group_metrics import GroupMetrics
 from lakelog.server.group_routing import GroupRouting
 from lakelog.server.metrics import Metrics
 from lakelog.server.publishing import Publishing
@@ -26,6 +27,7 @@ def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: Group
         **{each.name: Dispatch(each, verbs, drain, routing) for each in OPERATIONS if verbs.has(each)},
         "publish": publishing.publish,
         "stage": publishing.stage,
+        "group_metrics": GroupMetrics(engine, routing).page,
         "fetch": Fetching(engine, drain, metrics).fetch,
         **_consuming_handlers(engine, drain, metrics, routing),
     }
@@ -36,8 +38,10 @@ def _consuming_handlers(
 ) -> dict[str, Handler]:
     streams = Streams()
     answering = Answering(engine, metrics, streams, routing)
-    return {
+    handlers = {
         "consume": Consuming(engine, drain, metrics, answering, routing).consume,
-        "push": Pushing(engine, drain, metrics, streams).push,
         **answering.handlers(),
     }
+    if routing is not None:
+        handlers = {name: routing.naming_home(handler) for name, handler in handlers.items()}
+    return {**handlers, "push": Pushing(engine, drain, metrics, streams).push}

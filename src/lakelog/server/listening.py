@@ -10,6 +10,8 @@ from lakelog.errors import ConfigurationError
 from lakelog.server.settings import ServerSettings
 
 BACKLOG = 2048
+ACCEPTED_PER_TURN = 16
+"""The number of connections that a socket accepts in one turn of the event loop."""
 INTERNAL_PORT = 8480
 """The default port for calls of other servers, unless the server is bound to loopback."""
 
@@ -45,6 +47,15 @@ def listen_for_servers(settings: ServerSettings, shared: socket.socket, worker: 
             f"Cannot listen on {host} port {port} for other servers: {getattr(error, 'strerror', None) or error}. "
             "Choose another with --internal-port, or set LAKELOG_FORWARD=false if this is the only server."
         ) from error
+
+
+def accepting(listener: socket.socket) -> list[socket.socket]:
+    """Return the sockets that accept its connections: several descriptors of the listener.
+
+    The event loop accepts one connection of each descriptor in a turn. While its turns are long, connections would wait
+    for seconds behind those of a caller that opens hundreds in a second.
+    """
+    return [listener, *(listener.dup() for _ in range(ACCEPTED_PER_TURN - 1))]
 
 
 def _is_loopback(host: str) -> bool:

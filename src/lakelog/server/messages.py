@@ -17,7 +17,7 @@ from lakelog.engine import Numbered
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.json_values import shown_value, stored_value, text_of
 from lakelog.model.limits import MAX_EXPIRES_MS
-from lakelog.model.message import Message, message_id
+from lakelog.model.message import Message, Schedule, message_id
 from lakelog.model.times import to_utc
 from lakelog.server.large_values import LargeValues
 from lakelog.wire.shapes import FetchedShape, MessageShape, Publish, ShownShape
@@ -127,6 +127,7 @@ def message_of(shape: MessageShape) -> Message:
         expires_ms=_expires_ms(shape),
         partition=shape.partition,
         idempotency_key=shape.idempotency_key,
+        schedule=None if shape.delay_ms is None and shape.deliver_at is None else _schedule(shape),
     )
 
 
@@ -192,6 +193,16 @@ def _from_base64(name: str, text: str) -> bytes:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:
         raise InvalidRequest(f"`{name}` is not base64: {error}.") from error
+
+
+def _schedule(shape: MessageShape) -> Schedule:
+    if shape.delay_ms is not None and shape.deliver_at is not None:
+        raise InvalidRequest("Give `delay_ms` or `deliver_at`, not both.")
+    return Schedule(
+        delay_ms=shape.delay_ms,
+        deliver_at=None if shape.deliver_at is None else to_utc("deliver_at", shape.deliver_at),
+        mark=None if shape.schedule_id is None else bytes.fromhex(shape.schedule_id),
+    )
 
 
 def _expires_ms(shape: MessageShape) -> int | None:

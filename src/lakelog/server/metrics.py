@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from lakelog import meters
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -33,6 +36,15 @@ METRICS: dict[str, str] = {
     "lakelog_cells_unreachable": "Cells that did not respond at the last readiness check.",
     "lakelog_lost_messages_total": "Messages that this server had acknowledged and a failover lost.",
     "lakelog_dead_letters_expired_total": "Dead letters that the retention of their group removed.",
+    "lakelog_commits_total": "Commits to a database, by what they contain.",
+    "lakelog_commit_seconds_total": "Time of commits.",
+    "lakelog_commit_items_total": "Messages of commits of messages, and partitions of commits of group progress.",
+    "lakelog_commit_conflicts_total": "Group progress that was decided again: another server had changed it.",
+    "lakelog_connection_waits_total": "Statements that waited for a connection to a database for 1 ms or more.",
+    "lakelog_connection_wait_seconds_total": "Time of these waits.",
+    "lakelog_trims_total": "Passes that delete rows which are no longer needed.",
+    "lakelog_trim_seconds_total": "Time of these passes.",
+    "lakelog_loop_delay_seconds": "Delay of the event loop, measured once a second.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
     "lakelog_memory_limit_bytes": "Memory limit above which calls are answered with 429.",
@@ -44,25 +56,45 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-Count = Callable[[], int]
+Count = Callable[[], float]
 
 
-def _none() -> int:
+def _none() -> float:
     return 0
 
 
 class _Total:
     """A counter of what another part of the process counts since its start."""
 
-    def __init__(self, counter: Counter, count: Count) -> None:
+    def __init__(self, counter: Counter, count: Count, *, since_now: bool = False) -> None:
         self._counter = counter
         self._count = count
-        self._before = 0
+        self._before = count() if since_now else 0.0
 
     def sample(self) -> None:
         now = self._count()
         self._counter.inc(now - self._before)
         self._before = now
+
+
+def _meters(counter: Callable[..., Counter]) -> Iterator[_Total]:
+    """Return the totals of what the process has counted since now."""
+    commits, seconds, items = (counter(f"lakelog_commit{name}_total", "kind") for name in ("s", "_seconds", "_items"))
+    totals: list[tuple[Counter, Count]] = [
+        (counter("lakelog_commit_conflicts_total"), lambda: meters.CONFLICTS.count),
+        (counter("lakelog_connection_waits_total"), lambda: meters.CONNECTION_WAITS.count),
+        (counter("lakelog_connection_wait_seconds_total"), lambda: meters.CONNECTION_WAITS.seconds),
+        (counter("lakelog_trims_total"), lambda: meters.TRIMS.count),
+        (counter("lakelog_trim_seconds_total"), lambda: meters.TRIMS.seconds),
+    ]
+    for kind, meter in (("messages", meters.APPENDS), ("groups", meters.GROUP_COMMITS)):
+        totals += [
+            (commits.labels(kind), partial(getattr, meter, "count")),
+            (seconds.labels(kind), partial(getattr, meter, "seconds")),
+            (items.labels(kind), partial(getattr, meter, "items")),
+        ]
+    for total, count in totals:
+        yield _Total(total, count, since_now=True)
 
 
 class Metrics:
@@ -124,7 +156,9 @@ class Metrics:
         self._totals = (
             _Total(counter("lakelog_lost_messages_total"), count_lost),
             _Total(counter("lakelog_dead_letters_expired_total"), count_expired),
+            *_meters(counter),
         )
+        self.loop_delay = histogram("lakelog_loop_delay_seconds")
         self._in_flight = gauge("lakelog_http_in_flight")
         self._memory_used = gauge("lakelog_memory_used_bytes")
         self._memory_limit = gauge("lakelog_memory_limit_bytes")

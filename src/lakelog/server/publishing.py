@@ -11,9 +11,9 @@ import msgspec
 
 from lakelog.batches import validate
 from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
-from lakelog.engine.log.columns import INLINE_BYTES
+from lakelog.engine.log.threads import INLINE_BYTES
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, TooLarge
-from lakelog.model.position import Receipt
+from lakelog.model.position import Receipt, ScheduledReceipt
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.server.calls import JSON_TYPE, Call, HttpError, Response
 from lakelog.server.messages import MAX_EPOCH, decode_publish
@@ -83,7 +83,7 @@ class Publishing:
 
     def answer(self, receipts: Sequence[Receipt | LakelogError]) -> Response:
         """Return the response to a publish of messages, and count them."""
-        if len(receipts) == 1 and isinstance(receipt := receipts[0], Receipt) and not receipt.duplicate:
+        if len(receipts) == 1 and type(receipt := receipts[0]) is Receipt and not receipt.duplicate:
             self._metrics.published += 1
             result = PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset)
             return Response(200, _encode(PublishAnswer(results=[result])), JSON_TYPE)
@@ -173,7 +173,10 @@ def _count(metrics: Metrics, receipts: Sequence[tuple[Receipt | FrameReceipt | L
 def _result(receipt: Receipt | LakelogError) -> PublishResult:
     if isinstance(receipt, LakelogError):
         return PublishResult(error=problem_of(receipt))
-    return PublishResult(id=receipt.id, partition=receipt.partition, offset=receipt.offset, duplicate=receipt.duplicate)
+    due_at = receipt.due_at if isinstance(receipt, ScheduledReceipt) else None
+    return PublishResult(
+        id=receipt.id, partition=receipt.partition, offset=receipt.offset, due_at=due_at, duplicate=receipt.duplicate
+    )
 
 
 def _frame_result(frame: Frame, receipt: FrameReceipt | LakelogError) -> FrameResult:

@@ -31,10 +31,10 @@ from lakelog.reporting import log_event
 from lakelog.server.app import App, create_app
 from lakelog.server.auth import check_exposure
 from lakelog.server.drain import Drain
-from lakelog.server.group_routing import advertised_host
 from lakelog.server.health import HealthSource, check_durability
-from lakelog.server.listening import BACKLOG, listen, listen_for_servers
+from lakelog.server.listening import BACKLOG, accepting, listen, listen_for_servers
 from lakelog.server.logs import configure_logging
+from lakelog.server.machine import advertised_host
 from lakelog.server.protocol import HEAD_SECONDS, Protocol
 from lakelog.server.settings import ServerSettings
 from lakelog.server.starting import log_not_durable, log_start
@@ -234,10 +234,11 @@ class _Server(uvicorn.Server):
 
         seconds = HEAD_SECONDS if tls else None
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            connect, sock=listener, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
-        )
-        self.servers.append(server)
+        for each in accepting(listener):
+            server = await loop.create_server(
+                connect, sock=each, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=seconds
+            )
+            self.servers.append(server)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._loading is not None:

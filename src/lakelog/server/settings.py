@@ -23,6 +23,11 @@ class ServerSettings(BaseSettings):
     cells: dict[str, str] = Field(
         default_factory=dict, repr=False, description="JSON: names and URLs of the databases that hold partitions."
     )
+    outbox_urls: list[str] = Field(
+        default_factory=list,
+        repr=False,
+        description="JSON: URLs of databases whose outboxes are relayed, besides the one in `database_url`.",
+    )
     database_connections: int = Field(
         default=6,
         ge=2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from lakelog.engine.fairness import Shares
+from lakelog.engine.fairness import LoopTurns, Shares
 from lakelog.errors import LakelogError, first_line
 from lakelog.reporting import FailureLog, log_event
 from lakelog.server.calls import Response
@@ -28,6 +28,7 @@ class Traffic:
         self.in_flight = 0
         self.shares = Shares()
         """The calls of each environment."""
+        self.turns = LoopTurns()
         self._failures = FailureLog("Calls", "calls", _log)
         self._timed = {
             "publish": metrics.publish_seconds,

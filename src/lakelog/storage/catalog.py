@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 
 if TYPE_CHECKING:
     from lakelog.storage.cold import OrphanCatalog
     from lakelog.storage.groups import GroupCatalog
+    from lakelog.storage.outbox import RejectedCatalog
     from lakelog.storage.pipelines import PipelineCatalog
     from lakelog.storage.staging import WriteCatalog
 
@@ -39,6 +41,11 @@ class Catalog(Protocol):
         ...
 
     @property
+    def rejected(self) -> RejectedCatalog:
+        """Messages that the log refused after they were published."""
+        ...
+
+    @property
     def level(self) -> int:
         """The feature level of the installation, when the catalog was opened or a server was last seen."""
         ...
@@ -49,8 +56,13 @@ class Catalog(Protocol):
         """Return the scope, and create it if it is missing. Safe to repeat."""
         ...
 
-    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
-        """Create a new incarnation, with partition n in `cells[n]`. Raise `TopicExists` if the name is in use."""
+    async def topic_create(
+        self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int], schema: str | None = None
+    ) -> Topic:
+        """Create a new incarnation, with partition n in `cells[n]`. Raise `TopicExists` if the name is in use.
+
+        `schema` is stored as the version that the settings name, in the same transaction.
+        """
         ...
 
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
@@ -65,11 +77,22 @@ class Catalog(Protocol):
         """Return the open topics of all scopes, for maintenance."""
         ...
 
-    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
+    async def topic_alter(
+        self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None
+    ) -> Topic:
         """Write new settings and add partitions at the end, which raises the epoch.
 
+        `schema` is stored as the version that the settings name, in the same transaction.
         Raise `Conflict` if the topic's version is not the given one, and `TopicNotFound` if the topic is deleted.
         """
+        ...
+
+    async def schema_find(self, incarnation: int, version: int) -> SchemaRecord | None:
+        """Return one version of a topic's schema."""
+        ...
+
+    async def schema_versions(self, incarnation: int, *, limit: int = 1000) -> list[SchemaVersion]:
+        """Return the newest versions of a topic's schema, the oldest first. They outlive the removal of the schema."""
         ...
 
     async def topic_delete(self, topic: Topic) -> bool:
@@ -87,17 +110,24 @@ class Catalog(Protocol):
         """Record that all heads of the deleted topic are closed. `topic_deleted` no longer returns it."""
         ...
 
-    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None: ...
+    async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
+        """Store a token. If it has a parent, children that have expired are deleted."""
+        ...
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
-        """Return the token with this hash and its scope, even if it is expired: the caller checks `expires_at`."""
+        """Return the token with this hash and its scope, even if it is expired: the caller checks `expires_at`.
+
+        A child whose parent is revoked is not found.
+        """
         ...
 
     async def tokens_find(self, token_hashes: Sequence[bytes]) -> dict[bytes, tuple[Scope, Token]]:
         """Return the tokens with these hashes and their scopes, like `token_find`, without revoked tokens."""
         ...
 
-    async def token_list(self, scope: Scope) -> list[Token]: ...
+    async def token_list(self, scope: Scope) -> list[Token]:
+        """Return the tokens that are not revoked, without expired children and without children of revoked tokens."""
+        ...
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool: ...
 

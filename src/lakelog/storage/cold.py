@@ -64,10 +64,10 @@ class ColdPlan:
 class ColdStore(Protocol):
     """The registered segments of one cell; the `cold` of a `PartitionStore`."""
 
-    async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
+    async def plans(self, asks: Sequence[ColdPlanRequest], *, limit: int | None = None) -> list[ColdPlan]:
         """Return plans from one snapshot, sorted by pid, without partitions that have no head.
 
-        Segments below the log start are left out.
+        Segments below the log start are left out. Each plan has the first `limit` segments; by default, all.
         """
         ...
 
@@ -83,8 +83,9 @@ class ColdStore(Protocol):
     ) -> list[tuple[int, TierRange]]:
         """Return ranges of whole hot batches after the last registered segment, or from the log start, by pid.
 
-        Each range has about `segment_bytes` of payload. The remainder is returned only if it has `min_bytes` or its
-        first batch is older than `min_age`. Ranges are sorted by pid and offset, at most `MAX_RANGES` per partition.
+        Each range has about `segment_bytes` of payload, or ends where a day ends in UTC: messages of two days are in
+        different ranges. The remainder is returned only if it has `min_bytes`, its first batch is older than `min_age`,
+        or a message of a later day follows. Ranges are sorted by pid and offset, at most `MAX_RANGES` per partition.
         """
         ...
 

@@ -13,14 +13,15 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Protocol
 
+from lakelog.model.write import WriteKind
 from lakelog.storage.store import Payload
 
 MARK_MEMORY = timedelta(hours=24)
 """How long a partition remembers that a write is in its log; longer than any staging call may take."""
 DECISION_MEMORY = timedelta(days=30)
+"""How long the finished decision of a micro-batch is kept after the stream wrote a later one."""
 NEWEST_DECISION_MEMORY = timedelta(days=365)
-"""How long the newest decision of each writer is kept. A stream that was stopped for longer may write a batch twice."""
-"""How long a finished decision is kept."""
+"""How long any other finished decision is kept. A stream that was stopped for longer may write a batch twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,9 @@ class WriteDecision:
 class WriteCatalog(Protocol):
     """The decisions about writes, in the catalog."""
 
-    async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
+    async def decide(
+        self, decision: WriteDecision, epoch: int, kind: WriteKind = WriteKind.BATCH
+    ) -> WriteDecision | None:
         """Record the decision and return the one that holds: this one, or an earlier one for the same write id.
 
         The first writer wins, across servers. Return None, and record nothing, if there is no earlier decision and the
@@ -63,8 +66,8 @@ class WriteCatalog(Protocol):
     async def trim(self, memory: timedelta = DECISION_MEMORY, newest_memory: timedelta = NEWEST_DECISION_MEMORY) -> int:
         """Delete decisions that finished longer than `memory` ago, and return how many.
 
-        The newest decision of each writer is kept for `newest_memory` while its topic exists. A write that is not part
-        of a stream is its own writer.
+        The newest decision of each stream, and each decision of a batch write or an abandoned write, is kept for
+        `newest_memory` while its topic exists.
         """
         ...
 

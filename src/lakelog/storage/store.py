@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lakelog.storage.election import ElectionStore
     from lakelog.storage.failover import Durability, TimelineStore
     from lakelog.storage.groups import GroupStore
+    from lakelog.storage.outbox import RelayStore
+    from lakelog.storage.scheduled import ScheduledStore
     from lakelog.storage.staging import StagingStore
 
 DEFAULT_CELL = 0
@@ -230,22 +232,25 @@ class PartitionStore(ChangeStore, Protocol):
     @property
     def groups(self) -> GroupStore:
         """Journals, members and dead letters."""
-        ...
 
     @property
     def cold(self) -> ColdStore:
         """Cold segments."""
-        ...
 
     @property
     def staging(self) -> StagingStore:
         """Staged messages."""
-        ...
+
+    @property
+    def scheduled(self) -> ScheduledStore:
+        """Scheduled messages."""
 
     @property
     def elections(self) -> ElectionStore:
         """Runners of background work."""
-        ...
+
+    @property
+    def relays(self) -> RelayStore: ...
 
     @property
     def timelines(self) -> TimelineStore:
@@ -330,10 +335,8 @@ class PartitionStore(ChangeStore, Protocol):
     async def roll(self, expected: int | None = None) -> int:
         """Create a new hot table and return the number of the active roll.
 
-        The cost does not depend on the number of partitions.
-
-        Appends go to the new table from now on. The call does nothing if `expected` is given and is no longer the
-        active roll.
+        The cost does not depend on the number of partitions. Appends go to the new table from now on. The call does
+        nothing if `expected` is given and is no longer the active roll.
         """
         ...
 

@@ -36,7 +36,7 @@ class ManualClock:
         minutes: float = 0,
         seconds: float = 0,
     ) -> datetime:
-        """Move the time forward and return it. Retries, leases and sessions that end until then are due.
+        """Move the time forward and return it. Retries, leases, sessions and delayed messages until then are due.
 
         Handlers do not run: call `drain` afterwards.
 

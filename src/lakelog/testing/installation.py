@@ -48,7 +48,8 @@ class MemoryInstallation:
     """An installation in memory with a manual clock: the fixture `lakelog_memory`. `with` closes it.
 
     Topics that do not exist are created with one partition when they are first used. Groups that have not read a topic
-    begin with its first message, unless their subscription has `start_from`. Agents such as retention do not run.
+    begin with its first message, unless their subscription has `start_from`. Agents such as retention do not run;
+    delayed messages are published when the clock is advanced beyond their time.
 
     Attributes:
         clock: The time of the installation. It moves only by `clock.advance`.
@@ -289,12 +290,13 @@ class MemoryInstallation:
         memory_engines.thread.submit(self._engine.members.write_heartbeats()).result(_SECONDS)
 
     def _advanced(self) -> None:
-        """Let the engine read everything again with the new time, also for consumers that wait."""
+        """Let the engine read everything again with the new time, and publish the delayed messages that are due."""
 
-        async def drop() -> None:
+        async def refresh() -> None:
             self._engine.caches.drop(DEFAULT_CELL)
+            await self._engine.scheduled_delivery.deliver_all(DEFAULT_CELL)
 
-        memory_engines.thread.submit(drop()).result(_SECONDS)
+        memory_engines.thread.submit(refresh()).result(_SECONDS)
         for client in (self.log, *(client for client, _ in self._attached)):
             client._forget_topics()
 

@@ -39,6 +39,9 @@ class MessageShape(BodyShape, frozen=True, kw_only=True):
     created_at: Annotated[datetime, Meta(tz=True)] | None = None
     expires_ms: Positive | None = None
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    delay_ms: Positive | None = None
+    deliver_at: Annotated[datetime, Meta(tz=True)] | None = None
+    schedule_id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")] | None = None
 
 
 class Publish(BodyShape, frozen=True, kw_only=True):
@@ -51,11 +54,15 @@ class Publish(BodyShape, frozen=True, kw_only=True):
 
 
 class PublishResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of one message: its position, or why it was refused."""
+    """The result of one message: its position, or why it was refused.
+
+    A delayed message has `due_at`, and no `offset` while it waits.
+    """
 
     id: str | None = None
     partition: int | None = None
     offset: int | None = None
+    due_at: datetime | None = None
     duplicate: bool = False
     error: dict[str, Any] | None = None
 

@@ -22,6 +22,7 @@ from lakelog.model.dead_letters import DeadLetter, Redriven, RefusedDeadLetter
 from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopicSettings, RetryPolicy
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
+from lakelog.model.stuck import Remedy, Stuck, StuckCode
 from lakelog.model.topic import Scope
 
 
@@ -83,6 +84,19 @@ def later(seconds: float) -> datetime:
     return TIME + timedelta(seconds=seconds)
 
 
+PAUSED = Stuck(
+    code=StuckCode.PAUSED,
+    text="The group is paused. Resume it with `lakelog groups resume billing`.",
+    since=TIME - timedelta(seconds=200),
+    remedies=(
+        Remedy(label="Resume it", cli="lakelog groups resume billing"),
+        Remedy(label="Ask", cli="lakelog doctor"),
+    ),
+    topic="orders",
+    partitions=(1,),
+)
+
+
 def description(**settings: Any) -> GroupDescription:
     lease = LeaseInfo(
         topic="orders",
@@ -109,7 +123,7 @@ def description(**settings: Any) -> GroupDescription:
         status="paused",
         oldest_at=later(-200),
         leases=(lease,),
-        reason="The group is paused. Resume it with `lakelog groups resume billing`.",
+        stuck=PAUSED,
     )
     member = MemberInfo(
         member_id=WORKER,
@@ -136,6 +150,7 @@ def description(**settings: Any) -> GroupDescription:
         rebalancing_ms=250,
         progress=(progress,),
         dead_letters=2,
+        stuck=(PAUSED,),
     )
 
 
@@ -181,7 +196,8 @@ LEASE OF  OWNER                OFFSETS  ENDS IN
 orders/1  {WORKER}  3, 5-9   25s (suspect)
 
 Why messages wait:
-  orders/1: The group is paused. Resume it with `lakelog groups resume billing`.
+  orders/1 (paused for 3m): The group is paused. Resume it with `lakelog groups resume billing`.
+    Ask: `lakelog doctor`
 """
     )
 
@@ -237,7 +253,8 @@ def test_a_command_in_a_reason_stays_on_one_line(
     damage = Damage(123_456_000, 123_456_789)
     reason = unreadable(engine_group(), "orders.european.v2", 12, damage)
     (one,) = found.progress
-    group_views.print_description(replace(found, progress=(replace(one, status="unreadable", reason=reason),)), TIME)
+    stuck = replace(PAUSED, code=StuckCode.DAMAGED_SEGMENT, text=reason, remedies=())
+    group_views.print_description(replace(found, progress=(replace(one, status="unreadable"),), stuck=(stuck,)), TIME)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     command = "`lakelog groups skip billing orders.european.v2 --partition 12 --to 123456789`"
     assert [line for line in lines if command in line] and any("unreadable" in line for line in lines)

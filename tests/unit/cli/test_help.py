@@ -59,8 +59,12 @@ def test_help_fits_80_columns_and_shows_no_types(path: tuple[str, ...]) -> None:
 def test_values_have_names() -> None:
     shown = CliRunner().invoke(app, ["publish", "--help"], prog_name="lakelog", env={"COLUMNS": "80"}).output
     assert "Usage: lakelog publish [OPTIONS] TOPIC [FILE]\n" in shown
-    assert "  --partition N  " in shown and "  --key-field FIELD  " in shown and "  --header NAME=TEXT  " in shown
-    assert "  --format auto|lines|jsonl|json|messages|raw\n" in shown and "[default: auto]" in shown
+    assert (
+        "  --partition N  " in shown
+        and "  --key-field, --key-column FIELD\n" in shown
+        and "  --header NAME=TEXT  " in shown
+    )
+    assert "  --format auto|lines|jsonl|json|messages|raw|csv|parquet\n" in shown and "[default: auto]" in shown
     usage = CliRunner().invoke(app, ["dead", "discard", "--help"], prog_name="lakelog").output
     assert "Usage: lakelog dead discard [OPTIONS] GROUP [ID]...\n" in usage
     assert "[default: 8080]" in CliRunner().invoke(app, ["serve", "--help"]).output
@@ -88,7 +92,7 @@ def test_completion_knows_commands_and_is_silent_without_a_server() -> None:
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
-    assert completed("lakelog to").split() == ["topics", "tokens"]
+    assert completed("lakelog to").split() == ["topics", "top", "tokens"]
     assert completed("lakelog publish x --format json").split() == ["jsonl", "json"]
     assert completed("lakelog tail ").strip() == ""
     assert completed("lakelog groups describe b").strip() == ""
@@ -100,13 +104,16 @@ def test_completion_knows_commands_and_is_silent_without_a_server() -> None:
 
 def test_the_commands_are_those_of_the_documentation() -> None:
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
-    topics = {f"topics {verb}" for verb in ("create", "list", "describe", "alter", "delete", "purge")}
+    verbs = ("create", "list", "describe", "alter", "delete", "purge", "scheduled", "cancel")
+    topics = {f"topics {verb}" for verb in verbs}
+    topics |= {f"topics schema {verb}" for verb in ("show", "set", "check", "remove")}
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
     groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "skip", "pause", "resume", "alter", "delete")}
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard", "purge")}
     pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "run replay", "plan tier", "runs")}
-    alone = {"dev", "serve", "migrate", "publish", "fetch", "tail", "consume", "worker", "version"}
-    assert leaves == alone | topics | tokens | groups | dead | pipelines
+    alone = {"apply", "dev", "doctor", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
+    outbox = {f"outbox {verb}" for verb in ("install", "relay", "rejected list", "rejected retry", "rejected discard")}
+    assert leaves == {"version"} | alone | topics | tokens | groups | dead | pipelines | outbox
 
 
 def test_without_arguments_it_shows_help() -> None:

@@ -118,7 +118,7 @@ def test_a_token_tells_how_long_it_lasts() -> None:
     now = datetime.now(UTC)
 
     def shown(ends: datetime | None) -> str:
-        return tokens.expires_in(Token(id="a", name="n", rights=frozenset(Right), created_at=now, expires_at=ends))
+        return tokens.expires_in(Token(id="a", name="n", rights=tuple(Right), created_at=now, expires_at=ends))
 
     assert shown(None) == "never" and shown(now - timedelta(seconds=1)) == "expired"
     assert shown(now + timedelta(days=90, seconds=30)) == "in 90d"

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from lakelog.client._async.connection import HttpResponse
 from lakelog.client._async.embedded import AsyncEmbeddedTransport
 from lakelog.client._async.http_leases import AsyncHttpLeases
+from lakelog.client.connecting.home_servers import HomeKey
 from lakelog.client.embedding.engine import EmbeddedSettings
 from lakelog.client.embedding.portal import EngineHost
 from lakelog.client.values import Consumed
@@ -41,9 +42,7 @@ class Server:
     """Number of calls that are served and whose responses are lost."""
     targets: list[str] = field(default_factory=list)
 
-    async def send(
-        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = "application/json"
-    ) -> HttpResponse:
+    async def send(self, target: str, seconds: float, body: bytes, accept: str, key: HomeKey) -> HttpResponse:
         self.targets.append(target)
         sent: dict[str, Any] = msgspec.json.decode(body)
         if "answers" in sent and target.startswith("/v1/consume"):
@@ -52,7 +51,7 @@ class Server:
             elif self.deaf:
                 del sent["answers"]
         path, _, query = target.partition("?")
-        reply = await self.made.call(method, path, json=sent, headers={"accept": accept}, query=query)
+        reply = await self.made.call("POST", path, json=sent, headers={"accept": accept}, query=query)
         if reply.status >= 400:
             problem = msgspec.json.decode(reply.body.replace(b"`nonsense`", b"`answers`"), type=dict[str, Any])
             raise problems.error_of(problem)

@@ -41,6 +41,8 @@ NAMES = [
     "ReplayProgress",
     "Retention",
     "Run",
+    "ScheduledMessage",
+    "ScheduledReceipt",
     "Topic",
     "TopicInfo",
     "connect",

@@ -17,11 +17,13 @@ from lakelog.batches import COLUMNS, PUBLIC
 from lakelog.cli import failures
 from lakelog.cli.app import app
 from lakelog.cli.formats import Format
+from lakelog.engine.groups.figures import Figures
 from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.errors import all_errors
 from lakelog.model import limits
 from lakelog.model.topic_info import CreateTopicRequest, RetentionLimits
 from lakelog.server import METRICS, ServerSettings
+from lakelog.server.group_metrics import GROUP_METRICS, render
 from lakelog.server.metrics import Metrics
 from lakelog.server.routing import Row
 from lakelog.server.supervisor import EXIT_CONFIGURATION
@@ -104,6 +106,14 @@ def test_metrics() -> None:
     assert set(documented) == set(METRICS)
     labelled = {name for name, (_, labels) in documented.items() if labels}
     assert labelled == set(re.findall(r"^(\w+)\{(?!le=)", metrics.render().decode(), re.MULTILINE))
+
+
+def test_metrics_of_groups() -> None:
+    documented = {code(row[0]): row[1] for row in table(reference("metrics"), "metric of groups")}
+    page = render(Figures()).decode()
+    served = dict(re.findall(r"^# TYPE (\S+) (\w+)$", page, re.MULTILINE))
+    assert documented == served
+    assert set(documented) == set(GROUP_METRICS)
 
 
 def commands(command: Any, path: tuple[str, ...] = ("lakelog",)) -> Iterator[tuple[str, set[str]]]:

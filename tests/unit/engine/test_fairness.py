@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from lakelog.engine.budget import Budget
-from lakelog.engine.fairness import WAITING_SECONDS, FairQueue, Shares
+from lakelog.engine.fairness import CALLS_PER_TURN, WAITING_SECONDS, FairQueue, LoopTurns, Shares
 from lakelog.engine.log.committer import MAX_PARTITIONS_PER_COMMIT, Committer, PendingAppend
 from lakelog.errors import Overloaded
 from lakelog.model.message import Message
@@ -101,3 +102,29 @@ async def test_an_environment_with_many_partitions_does_not_delay_the_commits_of
     assert len(store.appends) <= 4
     await asyncio.gather(*many)
     await committer.drain()
+
+
+async def test_a_burst_of_one_environment_does_not_delay_the_call_of_another() -> None:
+    """Without turns, the other call would go on after all calls of the burst."""
+    turns, went_on = LoopTurns(), []
+
+    async def call(environment: int) -> None:
+        await turns.take(environment)
+        went_on.append(environment)
+
+    burst = [asyncio.create_task(call(1)) for _ in range(1000)]
+    other = asyncio.create_task(call(2))
+    await other
+    assert len(went_on) <= 2 * CALLS_PER_TURN
+    await asyncio.gather(*burst)
+    assert Counter(went_on) == {1: 1000, 2: 1}
+
+
+async def test_a_call_that_is_cancelled_gives_its_turn_to_the_next_one() -> None:
+    turns = LoopTurns()
+    calls = [asyncio.create_task(turns.take(1)) for _ in range(5 * CALLS_PER_TURN)]
+    await asyncio.sleep(0)
+    for each in calls[2 * CALLS_PER_TURN : 4 * CALLS_PER_TURN]:
+        each.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(each.cancelled() for each in calls) == 2 * CALLS_PER_TURN

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import itertools
+import threading
+from collections.abc import Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,9 +18,11 @@ from hypothesis import strategies as st
 
 from lakelog import batches
 from lakelog.errors import InvalidBatch, OffsetOutOfRange
+from lakelog.model.segment import SealedSegment
+from lakelog.objectstore import open_store
 from lakelog.segments import writer
 from lakelog.segments.layout import parse_segment_path, segment_path
-from lakelog.segments.reader import SegmentFile
+from lakelog.segments.reader import SegmentFile, verify
 from lakelog.segments.schema import SCHEMA, conform
 from lakelog.segments.segment_batches import split_batches
 from lakelog.segments.writer import SegmentWriter
@@ -136,12 +141,76 @@ def test_a_file_without_close_is_none(tmp_path: Path) -> None:
         pq.ParquetFile(tmp_path / "one")
 
 
-def test_row_groups_are_bounded_by_bytes(tmp_path: Path) -> None:
+def test_row_groups_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "GROUP_BYTES", 4 << 20)
     wide = positioned(12)
     number = wide.schema.get_field_index("value")
     wide = wide.set_column(number, SCHEMA.field("value"), pa.array([b"x" * (1 << 20)] * 12, pa.binary()))
     footer = pq.ParquetFile(io.BytesIO(sealed([wide])[0])).metadata
     assert [footer.row_group(n).num_rows for n in range(footer.num_row_groups)] == [3, 3, 3, 3]
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_the_first_offsets_of_the_row_groups_are_returned() -> None:
+    _, about = sealed(cut(positioned(47, base=1000), [3, 8, 30]))
+    data, _ = sealed(cut(positioned(47, base=1000), [3, 8, 30]))
+    footer = pq.ParquetFile(io.BytesIO(data)).metadata
+    starts = [footer.row_group(number).column(1).statistics.min for number in range(footer.num_row_groups)]
+    assert about.groups == tuple(starts) and len(starts) > 4
+
+
+def test_the_key_has_a_bloom_filter_of_the_size_of_its_keys() -> None:
+    def filters(batch: pa.RecordBatch) -> list[int | None]:
+        group = pq.ParquetFile(io.BytesIO(sealed([batch])[0])).metadata.row_group(0)
+        return [group.column(number).bloom_filter_length for number in range(group.num_columns)]
+
+    batch = positioned(1000)
+    number = batch.schema.get_field_index("key")
+    keys = pa.array([b"k%d" % n for n in range(1000)], pa.binary())
+    found = filters(batch.set_column(number, SCHEMA.field("key"), keys))
+    assert 500 < (found[number] or 0) < 3000 and not any(found[:number] + found[number + 1 :])
+    empty = batch.set_column(number, SCHEMA.field("key"), pa.nulls(1000, pa.binary()))
+    assert not any(filters(empty))
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_the_next_row_group_is_read_while_the_caller_works() -> None:
+    file = SegmentFile(io.BytesIO(sealed([positioned(40)])[0]))
+    asked = []
+    second = threading.Event()
+    real = file._group
+
+    def group(number: int, names: Sequence[str]) -> pa.RecordBatch:
+        asked.append(number)
+        if number == 1:
+            second.set()
+        return real(number, names)
+
+    file._group = group  # type: ignore[method-assign]
+    reading = file.read()
+    next(reading)
+    assert second.wait(10)
+    assert asked == [0, 1], "one row group ahead, no more"
+    assert [batch.num_rows for batch in reading] == [10] * 3
+    # A caller that stops early leaves no thread.
+    stopped = file.read()
+    assert isinstance(stopped, Generator)
+    next(stopped)
+    stopped.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segment")]
+
+
+def test_a_file_of_the_layout_with_small_row_groups_is_read() -> None:
+    folder = Path(__file__).parent
+    data = (folder / "old_layout.parquet").read_bytes()
+    segment = msgspec.json.decode((folder / "old_layout.json").read_bytes(), type=SealedSegment).segment("old.parquet")
+    assert segment.groups == ()
+    store = open_store("memory://")
+    store.put(segment.path, data)
+    verify(store, segment)
+    with SegmentFile(io.BytesIO(data), segment) as file:
+        assert _rows(list(file.read())) == positioned(60, base=100).to_pylist()
+        assert file.group_at(125) == (120, 130)
 
 
 def test_the_file_tells_what_others_need() -> None:

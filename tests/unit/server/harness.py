@@ -117,7 +117,11 @@ class World:
     ) -> str:
         secret = new_secret()
         token = Token(
-            id=f"t{next(_numbers)}", name="test", rights=rights, created_at=datetime.now(UTC), expires_at=expires_at
+            id=f"t{next(_numbers)}",
+            name="test",
+            rights=tuple(rights),
+            created_at=datetime.now(UTC),
+            expires_at=expires_at,
         )
         await self.engine.catalog.token_create(scope or self.scope, token, hash_secret(secret))
         return secret

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from lakelog.server import METRICS, ServerSettings, app, calls, configure_loggin
 from lakelog.server.problems import error_response
 from lakelog.storage.memory import MemoryStore
 from lakelog.wire.operations import OPERATIONS
-from tests.unit.server.harness import world
+from tests.unit.server.harness import World, world
 
 
 @pytest.mark.parametrize(
@@ -157,8 +158,27 @@ async def test_new_groups_and_replaced_members_are_audited(caplog: pytest.LogCap
     ]
 
 
+async def test_slow_work_is_counted() -> None:
+    async with world() as made:
+        before = await _totals(made)
+        await made.publish("orders", {"value": 1, "partition": 0}, {"value": 2, "partition": 0})
+        ask = {"topic": "orders", "group": "billing", "owner": "w1", "start_from": "earliest"}
+        assert (await made.call("POST", "/v1/consume", json=ask)).status == 200
+        after = await _totals(made)
+        assert after['lakelog_commits_total{kind="messages"}'] - before['lakelog_commits_total{kind="messages"}'] == 1
+        items = 'lakelog_commit_items_total{kind="messages"}'
+        assert after[items] - before[items] == 2
+        assert after['lakelog_commits_total{kind="groups"}'] > before['lakelog_commits_total{kind="groups"}']
+        assert after['lakelog_commit_seconds_total{kind="groups"}'] > 0
+
+
+async def _totals(made: World) -> dict[str, float]:
+    page = (await made.call("GET", "/metrics", token=None)).body.decode()
+    return {name: float(value) for name, value in re.findall(r"^(lakelog\S+) (\S+)$", page, re.MULTILINE)}
+
+
 def test_every_operation_that_needs_manage_is_audited_or_changes_nothing() -> None:
-    reads = {"tierable", "unverified_segments", "look", "list_runs", "report_run"}
+    reads = {"tierable", "unverified_segments", "look", "list_runs", "list_tokens", "report_run"}
     managed = {each.name for each in OPERATIONS if isinstance(each.rights, frozenset) and Right.MANAGE in each.rights}
     assert managed - {each.name for each in OPERATIONS if each.audit} == reads
 

@@ -16,8 +16,9 @@ from lakelog.model.token import Right
 from lakelog.server import Drain, ServerSettings, listening
 from lakelog.server.auth import Grant
 from lakelog.server.calls import NEEDS_GRANT
-from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting, machine_id
+from lakelog.server.group_routing import CLIENT, FORWARDED, GroupRouting
 from lakelog.server.listening import listen, listen_for_servers
+from lakelog.server.machine import machine_id
 from lakelog.server.metrics import Metrics
 from lakelog.server.peers import PeerAddress, WrongCertificate, open_peer
 from lakelog.server.server_grants import GRANT, ForwardedCall, ServerGrants

@@ -154,3 +154,18 @@ async def test_a_catalog_that_is_down_ends_no_stream() -> None:
         await _revoke(made, secret)
         await asyncio.wait_for(ended, 2)
         authenticator.close()
+
+
+async def test_calls_that_arrive_together_share_the_lookup_of_their_token() -> None:
+    """One caller that gives up does not end the lookup of the others."""
+    catalog = _Counting()
+    async with world(catalog=catalog) as made:
+        header = f"Bearer {await made.make_token()}".encode()
+        authenticator = Authenticator(catalog)
+        calls = [asyncio.create_task(authenticator.grant(header)) for _ in range(500)]
+        await asyncio.sleep(0)
+        calls.pop(0).cancel()
+        grants = await asyncio.gather(*calls)
+        authenticator.close()
+    assert len(set(map(id, grants))) == 1
+    assert catalog.single == 1

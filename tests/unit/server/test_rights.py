@@ -41,7 +41,10 @@ SEGMENT = {
 BODIES: dict[str, Any] = {
     "publish": {"messages": [{"value": "canary", "partition": 0}]},
     "create_topic": {"name": "fresh"},
+    "create_token": {"name": "fresh"},
     "alter_topic": {"tags": ["changed"]},
+    "set_schema": {"schema": {}},
+    "check_schema": {"schema": {}},
     "consume": {"topic": "orders", "group": "billing", "owner": "w2"},
     "ack": HELD,
     "ack_cumulative": HELD,
@@ -58,6 +61,8 @@ BODIES: dict[str, Any] = {
     "commit": {"topic": "orders", "positions": [{"partition": 0, "offset": 0}]},
     "redrive": {"topic": "orders"},
     "discard_dead_letters": {"topic": "orders"},
+    "retry_rejected": {"topic": "orders"},
+    "discard_rejected": {"topic": "orders"},
     "purge_dead_letters": {"older_than_ms": 0},
     "register_segments": {"segments": [SEGMENT]},
     "verified_segments": {"segments": [SEGMENT]},
@@ -129,11 +134,14 @@ CALLERS: dict[str, MakeToken] = {
     "read only": _with(Right.READ),
     "publish only": _with(Right.PUBLISH),
     "manage only": _with(Right.MANAGE),
+    "inspect only": _with(Right.INSPECT),
+    "metrics only": _with(Right.METRICS),
     "no right": _with(),
     "other environment": _elsewhere("default", "other"),
     "other project": _elsewhere("other", "default"),
 }
-RIGHTS = {"read only": Right.READ, "publish only": Right.PUBLISH, "manage only": Right.MANAGE}
+MARK = "0f" * 16
+RIGHTS = {f"{right} only": right for right in Right}
 
 
 async def _call(made: World, route: Row, token: str | None, topic: str = "orders") -> Reply:
@@ -142,9 +150,10 @@ async def _call(made: World, route: Row, token: str | None, topic: str = "orders
         topic=topic,
         partition=0,
         group="billing",
-        message_id=f"{found.topic.incarnation}-1-0",
+        message_id=f"{found.topic.incarnation}-{f'0-s{MARK}' if route.name == 'cancel_scheduled' else '1-0'}",
         pipeline="tier",
         run_id="0123456789abcdef",
+        token_id=await _child(made) if "{token_id}" in route.path else "",
     )
     operation = route.name.removeprefix("short_")
     hung_up = asyncio.Event()
@@ -157,9 +166,16 @@ async def _call(made: World, route: Row, token: str | None, topic: str = "orders
     return await made.call(route.method, path, query=query, json=BODIES.get(operation), token=token, gone=hung_up)
 
 
+async def _child(made: World) -> str:
+    """Return the id of a child of the token with all rights."""
+    made_token = await made.call("POST", "/v1/tokens", json={"name": "console"})
+    return str(made_token.json["id"])
+
+
 async def _work(made: World) -> None:
-    """A group with a member, a lease of partition 0 and a dead letter of partition 1."""
+    """A group with a member, a lease of partition 0, a dead letter of partition 1, and a delayed message."""
     await made.publish("orders", {"value": "secret", "partition": 1})
+    await made.publish("orders", {"value": "secret", "partition": 0, "delay_ms": 3_600_000, "schedule_id": MARK})
     ask = {"topic": "orders", "group": "billing", "owner": "w1", "max_messages": 9, "start_from": "earliest"}
     assert (await made.call("POST", "/v1/consume", json=ask)).status == 200
     failed = await made.call("POST", "/v1/nack", json={**HELD, "partition": 1, "kind": "fatal"})
@@ -177,15 +193,18 @@ def _expected(route: Row, caller: str) -> set[int]:
         return {401}
     assert isinstance(route.rights, frozenset)
     if caller in RIGHTS:
+        if route.name == "revoke_token" and RIGHTS[caller] is not Right.MANAGE:
+            return {404}  # It is the child of another token.
         return fine if RIGHTS[caller] in route.rights else {403}
     if caller == "no right":
         return {403}
-    # Another scope has no topic and no group of that name; and who is not a member has left already.
-    if route.name in ("leave", "short_leave"):
+    # Another scope has no topic and no group of that name; and who is not a member has left already. A scope without
+    # rejected messages changes none.
+    if route.name in ("leave", "short_leave", "retry_rejected", "discard_rejected"):
         return fine
     if route.name in ("look", "swept"):
         return {422}  # They are files of another environment.
-    has_name = "{topic}" in route.path or "{group}" in route.path or "topic" in str(route.example)
+    has_name = any(name in route.path for name in ("{topic}", "{group}", "{token_id}")) or "topic" in str(route.example)
     return {404} if route.name != "create_topic" and (has_name or route.name == "push") else fine
 
 
@@ -195,6 +214,8 @@ async def test_every_route_with_every_caller(route: Row, caller: str) -> None:
     async with world() as made:
         await made.publish("orders", {"value": "secret", "partition": 0})
         await _work(made)
+        if route.name.endswith("_schema"):
+            assert (await made.call("PUT", "/v1/topics/orders/schema", json={"schema": True})).status == 200
         before = await made.engine.topics.describe(made.scope, "orders")
         reply = await _call(made, route, await CALLERS[caller](made))
         assert reply.status in _expected(route, caller), reply.body
@@ -203,6 +224,8 @@ async def test_every_route_with_every_caller(route: Row, caller: str) -> None:
             assert b"secret" not in reply.body
             after = await made.engine.topics.describe(made.scope, "orders")
             assert replace(after, now=before.now) == before
+        if caller in ("inspect only", "metrics only", "manage only") and route.name != "openapi":
+            assert b"secret" not in reply.body.replace(b'"secret":"lkl_', b"")
         if reply.status in (401, 403, 404) or caller.startswith("other"):
             held = await made.call("GET", "/v1/groups/billing/leases")
             assert [lease["offsets"] for lease in held.json["leases"]] == [[[0, 0]]]

@@ -21,6 +21,7 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "TLS_CERTIFICATE": "/etc/lakelog/server.pem",
         "TLS_KEY": "/etc/lakelog/server.key",
         "TLS_CLIENT_CA": "/etc/lakelog/clients.pem",
+        "OUTBOX_URLS": '["postgresql://localhost/shop"]',
         "WORKERS": "4",
         "AUTHENTICATE": "false",
         "ALLOW_NOT_DURABLE": "true",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
@@ -128,3 +129,20 @@ def test_installations_are_separate_and_can_be_closed_twice() -> None:
         assert other.published("orders") == []
         one.close()
     one.close()
+
+
+def test_delayed_messages_are_published_when_the_clock_reaches_their_time(lakelog_memory: MemoryInstallation) -> None:
+    topic, seen = lakelog_memory.topic("orders"), list[object]()
+    topic.subscribe(seen.append, group="billing")
+    topic.publish("later", delay=timedelta(hours=2))
+    topic.publish("soon", deliver_at=lakelog_memory.clock.now() + timedelta(hours=1))
+    cancelled = topic.publish("never", delay=60)
+    assert topic.cancel(cancelled.id)
+    lakelog_memory.drain()
+    assert (seen, len(topic.scheduled())) == ([], 2)
+    lakelog_memory.clock.advance(hours=1)
+    lakelog_memory.drain()
+    assert seen == ["soon"]
+    lakelog_memory.clock.advance(hours=1)
+    lakelog_memory.assert_published("orders", count=2)
+    assert lakelog_memory.drain().acked == 1

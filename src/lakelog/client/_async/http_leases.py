@@ -11,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from lakelog.client._async.connection import HttpResponse
+from lakelog.client.connecting.home_servers import HomeKey
 from lakelog.client.replies import read_reply
 from lakelog.client.values import Consumed
 from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, OutcomeUnknown
@@ -29,9 +30,7 @@ _JSON = "application/json"
 class AsyncCaller(Protocol):
     """The parts of `AsyncHttpTransport` that this module uses."""
 
-    async def send(
-        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON
-    ) -> HttpResponse: ...
+    async def send(self, target: str, seconds: float, body: bytes, accept: str, key: HomeKey) -> HttpResponse: ...
 
 
 class AsyncHttpLeases:
@@ -65,7 +64,7 @@ class AsyncHttpLeases:
     async def answer(self, request: AnswersRequest, seconds: float) -> list[Answered | LakelogError]:
         """Send answers. Return one result for each, in order."""
         body = msgspec.json.encode(ANSWERS.without_path(structs.replace(request, answers=_compact(request.answers))))
-        answer = await self._caller.send("POST", ANSWERS.target(request), seconds, body, _JSON)
+        answer = await self._caller.send(ANSWERS.target(request), seconds, body, _JSON, _key(request))
         results = read_reply(answer.body, AnswersReply).results
         if len(results) != len(request.answers):
             raise OutcomeUnknown(f"The answer has {len(results)} results for {len(request.answers)}.")
@@ -89,7 +88,8 @@ class AsyncHttpLeases:
             request = structs.replace(request, answers=_compact(request.answers), wait_ms=0)
         # Not in the body: a server of an older version refuses an unknown field, and ignores an unknown parameter.
         target = "/v1/consume?repeat=true" if repeat else "/v1/consume"
-        answer = await self._caller.send("POST", target, seconds, msgspec.json.encode(request), MEDIA_TYPE)
+        body = msgspec.json.encode(request)
+        answer = await self._caller.send(target, seconds, body, MEDIA_TYPE, _key(request))
         try:
             head, payloads = read_leases(answer.body)
         except InvalidBatch as exc:
@@ -97,6 +97,10 @@ class AsyncHttpLeases:
         answered = [result.outcome() for result in head.answered or ()]
         refusal = None if head.error is None else error_of(head.error)
         return Consumed(head=head, payloads=payloads, answered=answered, refusal=refusal)
+
+
+def _key(request: ConsumeRequest | AnswersRequest) -> HomeKey:
+    return request.topic, request.group, request.owner
 
 
 def _compact(answers: Sequence[LeaseAnswer]) -> tuple[LeaseAnswer, ...]:

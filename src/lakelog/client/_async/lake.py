@@ -53,13 +53,21 @@ class AsyncLake:
         self._calls = calls
 
     async def plan(self, topic: str, options: PlanOptions = _EVERYTHING) -> Plan:
-        """Return where the messages of a topic are stored, with one consistent view of each cell.
+        """Return where the messages of a topic are stored, up to the high watermarks at the time of the call.
+
+        A long history is planned in several calls. A segment that is replaced between them is in hot batches as well.
 
         Args:
             topic: The name of the topic.
             options: The part of the topic to read. Default: all of it.
         """
-        return await self._calls.call(operations.PLAN, PlanRequest(topic=topic, **asdict(options)))
+        from lakelog.client.reading.plans import PAGE_SEGMENTS, joined, rest_of
+
+        request = PlanRequest(topic=topic, max_segments=PAGE_SEGMENTS, **asdict(options))
+        plan = await self._calls.call(operations.PLAN, request)
+        while (request_of_rest := rest_of(plan)) is not None:
+            plan = joined(plan, await self._calls.call(operations.PLAN, request_of_rest))
+        return plan
 
     async def watermarks(
         self, topic: str, beyond: Mapping[int, int] | None = None, wait_seconds: float = 0.0

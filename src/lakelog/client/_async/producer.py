@@ -10,25 +10,25 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lakelog.batches import to_messages
 from lakelog.client import processes
+from lakelog.client._async.keyed_publishing import schedule_one
 from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, session_is_sound
 from lakelog.client._runtime import AsyncBackgroundTask, AsyncCondition, AsyncMutex, async_offload, async_wait_at_exit
 from lakelog.client.publishing.codec import Encoded, Key, MessageBuilder, encode_any, key_bytes
-from lakelog.client.publishing.columns import ColumnBuffer, PartitionBatch, RareFields, parts_of
+from lakelog.client.publishing.columns import ColumnBuffer, PartitionBatch, RareFields, SealedBatch, parts_of
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import ProducerSettings, check_size, extras_of
 from lakelog.client.publishing.sessions import ProducerSession
 from lakelog.client.tracing import HEADER_BYTES, end_spans, tracing
+from lakelog.client.values import Outgoing
 from lakelog.errors import Closed, LakelogError, OutcomeUnknown, PartlyPublished
 from lakelog.model import limits
 from lakelog.model.arguments import check_seconds
-from lakelog.model.message import Message
 
 T = TypeVar("T")
 
@@ -36,15 +36,6 @@ _AT_EXIT_SECONDS = 10.0
 _ASK = -1
 """The value of the limit below which `send` needs no check: `send` must always check."""
 _LOOP_ENDED = "its event loop ended before the producer was closed"
-
-
-@dataclass(slots=True)
-class _SealedBatch:
-    """A batch on its way to the sender."""
-
-    columns: ColumnBuffer
-    parts: list[PartitionBatch]
-    error: LakelogError | None = None
 
 
 class AsyncProducer(Generic[T]):
@@ -78,6 +69,8 @@ class AsyncProducer(Generic[T]):
         correlation_id: str | None = None,
         content_type: str | None = None,
         expires: timedelta | datetime | None = None,
+        delay: timedelta | float | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Accept a message, to publish it in the background. Wait while the buffer is full.
 
@@ -92,6 +85,8 @@ class AsyncProducer(Generic[T]):
             correlation_id: A text that readers see beside the value, at most 1024 bytes. Default: none.
             content_type: The content type of the stored bytes. Default: by the kind of the value.
             expires: When groups of workers stop receiving the message, as for `publish`. Default: never.
+            delay: Publish the message later, as for `publish`. `send` then returns when it is stored. Default: none.
+            deliver_at: Publish the message at this time, as for `publish`. Default: at once.
 
         Raises:
             InvalidRequest: An argument is not valid.
@@ -99,6 +94,12 @@ class AsyncProducer(Generic[T]):
             Closed: The producer or its client is closed.
         """
         builder = self._builder
+        if delay is not None or deliver_at is not None:
+            rest: dict[str, Any] = {"expires": expires, "delay": delay, "deliver_at": deliver_at}
+            rest |= {"partition": partition, "correlation_id": correlation_id, "content_type": content_type}
+            self._check_open()
+            await schedule_one(self._state, builder, Outgoing(value, key=key, headers=headers, **rest))
+            return
         if builder.validate is not None:
             builder.check(value)
         raw: bytes | None
@@ -220,7 +221,7 @@ class AsyncProducer(Generic[T]):
         """Looked up once per batch, because a lookup costs a tenth of a `send`."""
         self._linger_until = 0.0
         self._sealed: deque[ColumnBuffer] = deque()
-        self._encoded: deque[_SealedBatch] = deque()
+        self._encoded: deque[SealedBatch] = deque()
         self._used = self._sealed_count = self._settled = 0
         self._unasked = _ASK
         self._failures: list[LakelogError] = []
@@ -244,13 +245,16 @@ class AsyncProducer(Generic[T]):
         self._key_field = (await self._state.info()).key_field
         self._learnt = True
 
+    def _check_open(self) -> None:
+        self._state.calls.check_open()
+        if self._closing:
+            raise Closed("This producer is closed. Create a new one.")
+
     async def _may_take(self, size: int) -> None:
         """Wait until the buffer has space for a message of that size. Return with the mutex held."""
         while True:
             self._raise_failures()
-            self._state.calls.check_open()
-            if self._closing:
-                raise Closed("This producer is closed. Create a new one.")
+            self._check_open()
             if not self._tasks:
                 processes.before_exit(self)
                 self._state.calls.producers.add(self)
@@ -299,16 +303,16 @@ class AsyncProducer(Generic[T]):
                     await self._work.wait()
             return self._sealed.popleft()
 
-    async def _encode(self, columns: ColumnBuffer) -> _SealedBatch:
+    async def _encode(self, columns: ColumnBuffer) -> SealedBatch:
         try:
             # At any age: if partitions were added since, the server refuses the batch.
             info = self._state.known or await self._state.info()
             parts = await async_offload(lambda: parts_of(columns.batch(), info, self._state.partitioner))
-            return _SealedBatch(columns, parts)
+            return SealedBatch(columns, parts, info.incarnation)
         except LakelogError as error:
-            return _SealedBatch(columns, [], error)
+            return SealedBatch(columns, [], error=error)
         except Exception as exc:
-            return _SealedBatch(columns, [], LakelogError(f"The batch could not be encoded: {exc!r}."))
+            return SealedBatch(columns, [], error=LakelogError(f"The batch could not be encoded: {exc!r}."))
 
     async def _send_all(self) -> None:
         try:
@@ -318,7 +322,7 @@ class AsyncProducer(Generic[T]):
             self._warn(_LOOP_ENDED)
             raise
 
-    async def _send(self, ready: _SealedBatch) -> list[PartitionBatch]:
+    async def _send(self, ready: SealedBatch) -> list[PartitionBatch]:
         if ready.error is not None:
             return []
         try:
@@ -330,7 +334,7 @@ class AsyncProducer(Generic[T]):
             self._session.renew()
         return parts
 
-    async def _next_ready(self) -> _SealedBatch | None:
+    async def _next_ready(self) -> SealedBatch | None:
         with self._mutex:
             while not self._encoded:
                 if self._ended and self._settled == self._sealed_count and not len(self._open):
@@ -340,19 +344,20 @@ class AsyncProducer(Generic[T]):
             self._room.notify_all()
             return ready
 
-    def _settle(self, ready: _SealedBatch, parts: Sequence[PartitionBatch]) -> None:
+    def _settle(self, ready: SealedBatch, parts: Sequence[PartitionBatch]) -> None:
         failures: list[LakelogError] = []
         if ready.error is not None:
             failures += [ready.error] * len(ready.columns)
-            self._report(ready.error, ready.columns.messages())
+            self._settings.report(ready.error, ready.columns.messages())
         else:
             for part in parts:
                 if isinstance(part.result, LakelogError):
                     failures += [part.result] * part.count
-                    self._report(part.result, to_messages(part.rows.batch))
+                    self._settings.report(part.result, to_messages(part.rows.batch))
+        incarnation = (self._state.known or ready).incarnation
+        self._builder.settled(parts, incarnation)
         if ready.columns.spans:
-            info = self._state.known
-            end_spans(ready.columns.spans, parts, info.incarnation if info else 0, ready.error)
+            end_spans(ready.columns.spans, parts, incarnation, ready.error)
         with self._mutex:
             if failures:
                 self._failures += failures
@@ -361,13 +366,6 @@ class AsyncProducer(Generic[T]):
             self._settled += len(ready.columns)
             self._room.notify_all()
             self._ready.notify_all()
-
-    def _report(self, error: LakelogError, messages: Sequence[Message]) -> None:
-        if self._settings.on_error is not None:
-            try:
-                self._settings.on_error(error, messages)
-            except Exception:
-                processes.log.exception("on_error of a producer failed")
 
     def _raise_failures(self) -> None:
         if self._failures:

@@ -17,8 +17,12 @@ from lakelog.client._async.reading import AsyncTopicReading
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
 from lakelog.client._async.topic_replay import AsyncTopicReplay
+from lakelog.client._async.topic_scheduling import AsyncTopicScheduling
+from lakelog.client._async.topic_schemas import AsyncTopicSchemas
 from lakelog.client.publishing.codec import MessageBuilder
+from lakelog.client.schemas import GivenSchema, check_mode, schema_of
 from lakelog.model.arguments import check_text, check_texts
+from lakelog.model.kinds import Compatibility
 from lakelog.model.topic import (
     IDEMPOTENCY_MEMORY,
     Retention,
@@ -41,7 +45,14 @@ T = TypeVar("T")
 _KEEP: Any = object()
 
 
-class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicReplay[T], AsyncTopicGroups[T]):
+class AsyncTopic(
+    AsyncTopicPublishing[T],
+    AsyncTopicScheduling,
+    AsyncTopicReading[T],
+    AsyncTopicReplay[T],
+    AsyncTopicGroups[T],
+    AsyncTopicSchemas[T],
+):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
     def __init__(self, state: AsyncTopicState, builder: MessageBuilder[T]) -> None:
@@ -64,6 +75,8 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicReplay
         idempotency_memory: timedelta | None = None,
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
+        schema: GivenSchema | None = None,
+        compatibility: str | None = None,
         if_missing: bool = False,
     ) -> TopicInfo:
         """Create the topic. Return its description.
@@ -78,6 +91,10 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicReplay
             idempotency_memory: How long idempotency keys are remembered; at least a minute. Default: 24 hours.
             tags: At most 64 texts of 1 to 120 characters, for display. Default: none.
             metadata: Text by name, at most 16 KiB in total, for display. Default: none.
+            schema: A JSON Schema (draft 2020-12) that the values of messages must match: a dict, a `pathlib.Path` of a
+                JSON file, or `"from-type"` for the schema of the topic's `type`. Default: none, every value is stored.
+            compatibility: The rule for changes of the schema: `"backward"`, `"forward"`, `"full"` or `"none"`, as for
+                `set_schema`. Default: `"backward"`.
             if_missing: Return the description of a topic that exists already, and leave it unchanged. Default: False,
                 which raises `TopicExists`.
         """
@@ -96,6 +113,8 @@ class AsyncTopic(AsyncTopicPublishing[T], AsyncTopicReading[T], AsyncTopicReplay
             idempotency_memory_ms=settings.idempotency_memory // timedelta(milliseconds=1),
             tags=list(settings.tags),
             metadata=dict(settings.metadata),
+            schema=UNSET if schema is None else schema_of(schema, self._builder.codec.kind),
+            compatibility=check_mode(compatibility) or Compatibility.BACKWARD,
             if_missing=if_missing,
         )
         info = await self._state.calls.call(operations.CREATE_TOPIC, request, is_repeatable=if_missing)

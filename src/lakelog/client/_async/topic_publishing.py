@@ -10,18 +10,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, publish_one, session_is_sound
+from lakelog.client._async.keyed_publishing import publish_keyed, publish_scheduled
+from lakelog.client._async.outbox import async_publish_in_outbox
+from lakelog.client._async.publishing import AsyncBatchPublish, AsyncTopicState, only, publish_one, session_is_sound
 from lakelog.client._runtime import AsyncComputation
 from lakelog.client.publishing.codec import Key, MessageBuilder, check_values
 from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_OVERHEAD
 from lakelog.client.publishing.producer_settings import OnError, ProducerSettings
-from lakelog.client.retrying import Attempts, RetryRule
 from lakelog.client.tracing import publish_span
 from lakelog.client.values import Outgoing, Run
-from lakelog.errors import LakelogError, PartlyPublished
+from lakelog.errors import LakelogError, PartlyPublished, SchemaViolation
 from lakelog.model.arguments import check_positive_seconds, check_seconds
 from lakelog.model.limits import MAX_BATCH_MESSAGES
-from lakelog.model.message import Message, message_id
+from lakelog.model.message import Message
 from lakelog.model.position import Receipt
 from lakelog.model.topic_info import TopicInfo
 
@@ -52,6 +53,9 @@ class AsyncTopicPublishing(Generic[T]):
         correlation_id: str | None = None,
         content_type: str | None = None,
         expires: timedelta | datetime | None = None,
+        delay: timedelta | float | None = None,
+        deliver_at: datetime | None = None,
+        transaction: object | None = None,
     ) -> Receipt:
         """Publish one message. Return its position in the log when it is durable.
 
@@ -76,8 +80,19 @@ class AsyncTopicPublishing(Generic[T]):
             content_type: The content type of the stored bytes. Default: `application/json` for JSON, `text/plain` for
                 text, none for bytes. Readers decode the value by it.
             expires: When the message expires: a timedelta from now, or a datetime with a time zone. After
-                that time, groups of workers do not receive it and count it as expired; `fetch`, cursor groups and Spark
-                still read it, with its `expires_at`. Default: never.
+                that time, groups do not receive it, and groups of workers count it as expired. Reads without a group
+                still return it, with its `expires_at`. A timedelta counts from the delivery of a delayed message.
+                Default: never.
+            delay: Publish the message after this time, in seconds or as a timedelta, above zero and at most 366 days.
+                The message is stored at once, and the receipt is a `ScheduledReceipt`, whose offset is None.
+                `cancel` takes its id. Default: publish at once.
+            deliver_at: Publish the message at this time, a datetime with a time zone at most 366 days ahead. A time
+                that has passed publishes it at once. Give `delay` or `deliver_at`, not both.
+            transaction: A connection to your own database, which has an outbox (`lakelog outbox install`): the message
+                is published if and only if the open transaction of the connection commits. It is a connection of
+                psycopg 3, a session or connection of SQLAlchemy 2, in a synchronous client `django.db.connection`, and
+                in an asynchronous client a connection of asyncpg. The receipt is an `OutboxReceipt`, without an offset.
+                `on_publish` is not called. Default: publish now.
 
         Raises:
             InvalidRequest: An argument is not valid. Nothing was published.
@@ -92,16 +107,25 @@ class AsyncTopicPublishing(Generic[T]):
             correlation_id=correlation_id,
             content_type=content_type,
             expires=expires,
+            delay=delay,
+            deliver_at=deliver_at,
         )
+        if transaction is not None:
+            return (await async_publish_in_outbox(self._state, self._builder, [outgoing], transaction))[0]
         with publish_span(self._state.name) as span:
             message = await self._made(outgoing)
             span.mark(message)
-            receipt = await publish_one(self._state, message)
+            if message.schedule is None:
+                receipt = await publish_one(self._state, message)
+            else:
+                receipt = only(await publish_scheduled(self._state, [message]))
             span.published(receipt)
         self._builder.published([receipt])
         return receipt
 
-    async def publish_many(self, values: Iterable[T | Outgoing[T]]) -> list[Receipt]:
+    async def publish_many(
+        self, values: Iterable[T | Outgoing[T]], *, transaction: object | None = None
+    ) -> list[Receipt]:
         """Publish several messages. Return a receipt for each, in order, when all are durable.
 
         It is not one transaction: if it fails, some of the messages may be published.
@@ -110,6 +134,8 @@ class AsyncTopicPublishing(Generic[T]):
             values: A list or another iterable of values; `lakelog.Outgoing` gives a value with its key, headers and
                 other arguments of `publish`. Any number: the client sends as many requests as it needs. Nothing is
                 published if one of the messages is not valid.
+            transaction: A connection to your own database, as for `publish`. All messages are published if and only if
+                its transaction commits.
 
         Raises:
             InvalidRequest: A message is not valid; its `index` counts from 0. Nothing was published.
@@ -117,6 +143,9 @@ class AsyncTopicPublishing(Generic[T]):
         """
         self._state.calls.check_open()
         check_values(values)
+        if transaction is not None:
+            outgoing = [value if isinstance(value, Outgoing) else Outgoing(value) for value in values]
+            return await async_publish_in_outbox(self._state, self._builder, outgoing, transaction)
         messages = [
             await self._made(value if isinstance(value, Outgoing) else Outgoing(value), index)
             for index, value in enumerate(values)
@@ -128,13 +157,15 @@ class AsyncTopicPublishing(Generic[T]):
 
     async def _publish_made(self, messages: Sequence[Message]) -> list[Receipt]:
         results: dict[int, Receipt | LakelogError] = {}
-        keyed = [index for index, message in enumerate(messages) if message.idempotency_key is not None]
-        plain = [index for index, message in enumerate(messages) if message.idempotency_key is None]
+        keyed, plain, delayed = _by_kind(messages)
         for indexes in _chunks(messages, plain, MAX_BATCH_BYTES):
-            results.update(zip(indexes, await self._publish_numbered([messages[i] for i in indexes]), strict=True))
+            results.update(_placed(indexes, await self._publish_numbered([messages[i] for i in indexes])))
         # Their request bodies are JSON with base64.
         for indexes in _chunks(messages, keyed, MAX_BATCH_BYTES // 2):
-            results.update(zip(indexes, await self._publish_keyed([messages[i] for i in indexes]), strict=True))
+            results.update(_placed(indexes, await publish_keyed(self._state, [messages[i] for i in indexes])))
+        for indexes in _chunks(messages, delayed, MAX_BATCH_BYTES // 2):
+            some = [messages[index] for index in indexes]
+            results.update(_placed(indexes, await publish_scheduled(self._state, some)))
         ordered = [
             result.of_message(index) if isinstance(result, LakelogError) else result
             for index, result in sorted(results.items())
@@ -156,12 +187,15 @@ class AsyncTopicPublishing(Generic[T]):
                 of rows: the client sends as many requests as it needs.
 
         Raises:
+            InvalidRequest: The topic's `validate` function refuses a row; its `index` counts from 0. Nothing was
+                published.
             InvalidBatch: A column is not valid.
             PartlyPublished: Some rows were not published. Its `results` has the runs that were, then the errors.
         """
         from lakelog.client.publishing.columns import check_table
 
         table = check_table(table)
+        self._builder.check_table(table)
         with publish_span(self._state.name, table.num_rows) as span:
             return await self._publish_table(span.marked(table))
 
@@ -180,6 +214,7 @@ class AsyncTopicPublishing(Generic[T]):
             settled = await AsyncBatchPublish(self._state, session).run(parts)
             if not session_is_sound(settled):
                 session.renew()
+            self._builder.settled(settled, (self._state.known or info).incarnation)
             runs += [Run(p.partition, p.result, p.count) for p in settled if isinstance(p.result, int)]
             failed += [p.result for p in settled if isinstance(p.result, LakelogError)]
         self._state.sessions.give(session)
@@ -237,7 +272,7 @@ class AsyncTopicPublishing(Generic[T]):
             raise error.of_message(index) from error
 
     async def _publish_numbered(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        from lakelog.client.publishing.columns import parts_of, rows_of_messages
+        from lakelog.client.publishing.columns import parts_of, results_of, rows_of_messages
 
         state = self._state
         info = await state.info()
@@ -246,17 +281,7 @@ class AsyncTopicPublishing(Generic[T]):
         parts = await AsyncBatchPublish(state, session).run(parts_of(rows_of_messages(dated), info, state.partitioner))
         if session_is_sound(parts):
             state.sessions.give(session)
-        incarnation = (state.known or info).incarnation
-        results: dict[int, Receipt | LakelogError] = {}
-        for part in parts:
-            for place, index in enumerate(part.messages_at()):
-                if isinstance(part.result, int):
-                    offset = part.result + place
-                    mark = message_id(incarnation, part.partition, offset)
-                    results[index] = Receipt(id=mark, partition=part.partition, offset=offset)
-                else:
-                    results[index] = part.result or LakelogError()
-        return [results[index] for index in range(len(messages))]
+        return results_of(parts, (state.known or info).incarnation)
 
     async def _dated(self, message: Message) -> Message:
         """Return the message with an absolute expiry: servers store batches unchanged."""
@@ -264,38 +289,6 @@ class AsyncTopicPublishing(Generic[T]):
             return message
         expires_at = await self._state.time_after(timedelta(milliseconds=message.expires_ms))
         return replace(message, expires_at=expires_at, expires_ms=None)
-
-    async def _publish_keyed(self, messages: Sequence[Message]) -> list[Receipt | LakelogError]:
-        """Publish by idempotency keys. Messages without a definite answer are sent again."""
-        calls = self._state.calls
-        attempts = Attempts(calls.policy)
-        results: dict[int, Receipt | LakelogError] = {}
-        rules = [RetryRule() for _ in messages]
-        pending = list(range(len(messages)))
-        while pending:
-            answers: Sequence[Receipt | LakelogError]
-            try:
-                answers = await calls.transport.publish_messages(
-                    self._state.name, [messages[index] for index in pending], None, None, attempts.seconds()
-                )
-            except LakelogError as error:
-                answers = [error] * len(pending)
-            again: list[int] = []
-            reasons: list[LakelogError] = []
-            for index, answer in zip(pending, answers, strict=True):
-                results[index] = answer
-                if isinstance(answer, LakelogError):
-                    is_repeated = rules[index].allows(answer)
-                    results[index] = final = rules[index].final(answer)
-                    if is_repeated:
-                        again.append(index)
-                        reasons.append(final)
-            if not reasons:
-                calls.worked(attempts)
-            if not reasons or not await calls.pause(attempts, reasons[0]):
-                break
-            pending = again
-        return [results[index] for index in range(len(messages))]
 
 
 async def _parts(work: AsyncComputation, failed: list[LakelogError]) -> list[PartitionBatch] | None:
@@ -308,6 +301,17 @@ async def _parts(work: AsyncComputation, failed: list[LakelogError]) -> list[Par
         return None
 
 
+def _by_kind(messages: Sequence[Message]) -> tuple[list[int], list[int], list[int]]:
+    """Return the indexes of the messages with an idempotency key, of plain messages, and of delayed ones."""
+    keyed: list[int] = []
+    plain: list[int] = []
+    delayed: list[int] = []
+    for index, message in enumerate(messages):
+        is_keyed = message.idempotency_key is not None
+        (delayed if message.schedule is not None else keyed if is_keyed else plain).append(index)
+    return keyed, plain, delayed
+
+
 def _next_parts(
     row_groups: Iterator[PublishRows], info: TopicInfo, state: AsyncTopicState
 ) -> list[PartitionBatch] | None:
@@ -315,6 +319,14 @@ def _next_parts(
 
     rows = next(row_groups, None)
     return None if rows is None else parts_of(rows, info, state.partitioner)
+
+
+def _placed(indexes: Sequence[int], results: Sequence[Receipt | LakelogError]) -> dict[int, Receipt | LakelogError]:
+    """Return the results of a request by the indexes of its messages among all messages of the caller."""
+    return {
+        index: result.moved(indexes) if isinstance(result, SchemaViolation) else result
+        for index, result in zip(indexes, results, strict=True)
+    }
 
 
 def _chunks(messages: Sequence[Message], indexes: Sequence[int], max_bytes: int) -> Iterator[list[int]]:

@@ -13,6 +13,7 @@ import msgspec
 from lakelog.client._sync.connection import Connections, HttpResponse
 from lakelog.client._sync.http_leases import HttpLeases
 from lakelog.client._sync.transport import Number
+from lakelog.client.connecting.home_servers import HomeKey, HomeServers
 from lakelog.client.connecting.servers import ServerUrl
 from lakelog.client.connecting.target import Target
 from lakelog.client.replies import read_reply
@@ -22,8 +23,8 @@ from lakelog.errors import Closed, ConfigurationError, LakelogError, NotFound, O
 from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest
 from lakelog.model.limits import MAX_FETCH_BYTES
-from lakelog.model.message import Message
-from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt
+from lakelog.model.message import Message, Schedule
+from lakelog.model.position import AtOffset, AtTime, Latest, Position, Receipt, ScheduledReceipt
 from lakelog.model.write import StageOptions, StagePiece
 from lakelog.wire import frames as wire_frames
 from lakelog.wire import problems, shapes
@@ -44,6 +45,7 @@ class HttpTransport:
         self._target = target
         self._connections = [Connections(server.address) for server in servers]
         self._current = 0
+        self._homes = HomeServers(len(servers))
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
         self._leases = HttpLeases(self)
 
@@ -122,10 +124,8 @@ class HttpTransport:
         for connections in self._connections:
             connections.close()
 
-    def send(
-        self, method: str, target: str, seconds: float, body: bytes, accept: str, media: str = _JSON
-    ) -> HttpResponse:
-        return self._call(method, target, seconds, body, media, accept=accept)
+    def send(self, target: str, seconds: float, body: bytes, accept: str, key: HomeKey) -> HttpResponse:
+        return self._call("POST", target, seconds, body, accept=accept, key=key)
 
     def _get(self, target: str, seconds: float, accept: str = _JSON) -> HttpResponse:
         try:
@@ -135,9 +135,19 @@ class HttpTransport:
             raise Unavailable(exc.detail, **exc.subject) from exc
 
     def _call(
-        self, method: str, target: str, seconds: float, body: bytes = b"", media: str = _JSON, *, accept: str = _JSON
+        self,
+        method: str,
+        target: str,
+        seconds: float,
+        body: bytes = b"",
+        media: str = _JSON,
+        *,
+        accept: str = _JSON,
+        key: HomeKey | None = None,
     ) -> HttpResponse:
         current = self._current % len(self._servers)
+        if key is not None:
+            current = self._homes.choose(key, current)
         server = self._servers[current]
         content = f"content-type: {media}\r\n" if body else ""
         head = (
@@ -146,6 +156,8 @@ class HttpTransport:
         )
         try:
             answer = self._connections[current].request(head, body, seconds)
+            if key is not None:
+                self._homes.learn(key, current, answer.headers)
             if answer.status < 300 and not answer.headers.get("content-type", "").startswith("text/"):
                 return answer
             raise _error(server, answer)
@@ -153,6 +165,8 @@ class HttpTransport:
             retried = isinstance(error, Unavailable | OutcomeUnknown | Overloaded)
             if retried and self._current % len(self._servers) == current:
                 self._current = current + 1
+            if retried and key is not None:
+                self._homes.forget(key, current)
             explained = self._target.explain(error) if self._target else error
             if explained is error:
                 raise
@@ -210,12 +224,26 @@ def _message_shape(message: Message) -> shapes.MessageShape:
         expires_ms=message.expires_ms,
         expires_at=message.expires_at,
         **value,
+        **({} if message.schedule is None else _schedule_fields(message.schedule)),
     )
+
+
+def _schedule_fields(schedule: Schedule) -> dict[str, Any]:
+    mark = None if schedule.mark is None else schedule.mark.hex()
+    return {"delay_ms": schedule.delay_ms, "deliver_at": schedule.deliver_at, "schedule_id": mark}
 
 
 def _receipt(result: shapes.PublishResult) -> Receipt | LakelogError:
     if result.error is not None:
         return problems.error_of(result.error)
+    if result.id is not None and result.partition is not None and result.due_at is not None:
+        return ScheduledReceipt(
+            id=result.id,
+            partition=result.partition,
+            offset=result.offset,
+            due_at=result.due_at,
+            duplicate=result.duplicate,
+        )
     if result.id is None or result.partition is None or result.offset is None:
         return OutcomeUnknown("The response has no offset for the message. The server may run another version.")
     return Receipt(id=result.id, partition=result.partition, offset=result.offset, duplicate=result.duplicate)

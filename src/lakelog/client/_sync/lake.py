@@ -54,13 +54,21 @@ class Lake:
         self._calls = calls
 
     def plan(self, topic: str, options: PlanOptions = _EVERYTHING) -> Plan:
-        """Return where the messages of a topic are stored, with one consistent view of each cell.
+        """Return where the messages of a topic are stored, up to the high watermarks at the time of the call.
+
+        A long history is planned in several calls. A segment that is replaced between them is in hot batches as well.
 
         Args:
             topic: The name of the topic.
             options: The part of the topic to read. Default: all of it.
         """
-        return self._calls.call(operations.PLAN, PlanRequest(topic=topic, **asdict(options)))
+        from lakelog.client.reading.plans import PAGE_SEGMENTS, joined, rest_of
+
+        request = PlanRequest(topic=topic, max_segments=PAGE_SEGMENTS, **asdict(options))
+        plan = self._calls.call(operations.PLAN, request)
+        while (request_of_rest := rest_of(plan)) is not None:
+            plan = joined(plan, self._calls.call(operations.PLAN, request_of_rest))
+        return plan
 
     def watermarks(self, topic: str, beyond: Mapping[int, int] | None = None, wait_seconds: float = 0.0) -> Watermarks:
         """Return log starts and high watermarks when a partition grows past an offset, or when the time has passed.

@@ -16,6 +16,8 @@ from lakelog.client._sync.group import Group
 from lakelog.client._sync.lake import Lake
 from lakelog.client._sync.pipelines import Pipelines
 from lakelog.client._sync.publishing import TopicState
+from lakelog.client._sync.rejected import Rejected
+from lakelog.client._sync.tokens import Tokens
 from lakelog.client._sync.topic import Topic
 from lakelog.client._sync.transport import Transport
 from lakelog.client._sync.writes import Writes
@@ -30,10 +32,12 @@ from lakelog.client.worker.running import default_worker_settings, worker_runner
 from lakelog.model.arguments import check_seconds
 from lakelog.model.group import Assignor, Order
 from lakelog.model.names import check_name
+from lakelog.model.outbox import MessageQuery, MessageStatus
 from lakelog.model.position import Receipt
 from lakelog.model.progress import GroupQuery, GroupSummary
 from lakelog.model.topic_info import TopicInfo, TopicQuery
 from lakelog.wire.operations import groups as group_operations
+from lakelog.wire.operations.outbox import FIND_MESSAGE
 from lakelog.wire.operations.topics import LIST_TOPICS
 
 T = TypeVar("T")
@@ -102,9 +106,12 @@ class Lakelog:
             key: A plain function of the value that returns the key of a message published without one: text, bytes, a
                 whole number, or None for no key.
             validate: A plain function of the value that returns True, or the reason why the value must not be
-                published. Then publishing raises `InvalidRequest`, and nothing is sent.
-            on_publish: A plain function of the receipt, called after each message of `publish` and `publish_many` is
-                durable. It is not called for producers and `publish_columns`. An exception that it raises is logged.
+                published. Then publishing raises `InvalidRequest`, and nothing is sent. It runs for each message of
+                this topic that this client publishes; for `publish_columns`, with the value that a reader would get.
+            on_publish: A plain function of the receipt, called once for each published message after it is durable, in
+                this process: in the call for `publish`, `publish_many` and `publish_columns`, in the background for a
+                producer, before its `flush` returns. It is not called for messages that failed. An exception that it
+                raises is logged, and publishing continues. It must be quick: the messages after it wait.
             on_ack: A function of `(delivery)`, called after the server accepted the ack of a message of this topic, in
                 all groups that this client subscribes. Plain or a coroutine function. An exception is logged. Give it
                 before the workers are started. Hooks of several calls all run, after that of the subscription.
@@ -184,7 +191,8 @@ class Lakelog:
         """Return a consumer, with which the program asks for messages. This makes no call to the server.
 
         With a group, the messages are shared with all other members of the group: workers, consumers, and programs over
-        HTTP. Without one, the consumer reads in real time, from now on, and commits nothing.
+        HTTP. Without one, the consumer reads in real time, from now on, and commits nothing. It then also returns
+        expired messages, and copies that were redriven for a group.
 
         `order`, `filter`, `retries`, `dead_letter` and `assignor` are settings of the group, as for `subscribe`.
 
@@ -248,6 +256,25 @@ class Lakelog:
             heartbeat=heartbeat,
         )
         return Consumer(options, self._settings, self._calls)
+
+    def message(self, id: str) -> MessageStatus:
+        """Return whether a message is in the log, and its partition and offset.
+
+        Args:
+            id: The id of a receipt. A message that was published in a transaction is found for a day after the relay
+                has moved it.
+        """
+        return self._calls.call(FIND_MESSAGE, MessageQuery(message_id=id))
+
+    @property
+    def rejected(self) -> Rejected:
+        """Messages that were refused after they were published, such as those to a topic that does not exist."""
+        return Rejected(self._calls)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Child tokens: with the rights of this client's token or fewer, for 12 hours or less."""
+        return Tokens(self._calls)
 
     @property
     def pipelines(self) -> Pipelines:

@@ -237,7 +237,8 @@ class TopicReading(Generic[T]):
     ) -> FetchResult[T]:
         """Return messages of one partition, in order. To continue, fetch again at `next_offset` of the result.
 
-        Without `offset`, `time` and `last`, reading begins at the oldest message. Give at most one of them.
+        Without `offset`, `time` and `last`, reading begins at the oldest message. Give at most one of them. The result
+        also has expired messages, and copies that were redriven for a group.
 
         Args:
             partition: The partition, from 0. Default: 0. A missing partition raises `PartitionNotFound`.
@@ -281,6 +282,9 @@ class TopicReading(Generic[T]):
 
     def read(self, *, from_: Start = "earliest", follow: bool = False) -> Iterator[ReceivedMessage[T]]:
         """Iterate over the messages of all partitions. Messages of one partition come in order.
+
+        Expired messages and copies that were redriven for a group are included. A consumer with a group leaves them
+        out.
 
         Args:
             from_: Where to begin in each partition: "earliest" (the default), "latest", a datetime with a time zone, a

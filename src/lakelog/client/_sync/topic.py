@@ -18,8 +18,12 @@ from lakelog.client._sync.reading import TopicReading
 from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client._sync.topic_publishing import TopicPublishing
 from lakelog.client._sync.topic_replay import TopicReplay
+from lakelog.client._sync.topic_scheduling import TopicScheduling
+from lakelog.client._sync.topic_schemas import TopicSchemas
 from lakelog.client.publishing.codec import MessageBuilder
+from lakelog.client.schemas import GivenSchema, check_mode, schema_of
 from lakelog.model.arguments import check_text, check_texts
+from lakelog.model.kinds import Compatibility
 from lakelog.model.topic import (
     IDEMPOTENCY_MEMORY,
     Retention,
@@ -42,7 +46,14 @@ T = TypeVar("T")
 _KEEP: Any = object()
 
 
-class Topic(TopicPublishing[T], TopicReading[T], TopicReplay[T], TopicGroups[T]):
+class Topic(
+    TopicPublishing[T],
+    TopicScheduling,
+    TopicReading[T],
+    TopicReplay[T],
+    TopicGroups[T],
+    TopicSchemas[T],
+):
     """A topic, made by `log.topic(name)`. It contacts a server only when one of its methods needs one."""
 
     def __init__(self, state: TopicState, builder: MessageBuilder[T]) -> None:
@@ -65,6 +76,8 @@ class Topic(TopicPublishing[T], TopicReading[T], TopicReplay[T], TopicGroups[T])
         idempotency_memory: timedelta | None = None,
         tags: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
+        schema: GivenSchema | None = None,
+        compatibility: str | None = None,
         if_missing: bool = False,
     ) -> TopicInfo:
         """Create the topic. Return its description.
@@ -79,6 +92,10 @@ class Topic(TopicPublishing[T], TopicReading[T], TopicReplay[T], TopicGroups[T])
             idempotency_memory: How long idempotency keys are remembered; at least a minute. Default: 24 hours.
             tags: At most 64 texts of 1 to 120 characters, for display. Default: none.
             metadata: Text by name, at most 16 KiB in total, for display. Default: none.
+            schema: A JSON Schema (draft 2020-12) that the values of messages must match: a dict, a `pathlib.Path` of a
+                JSON file, or `"from-type"` for the schema of the topic's `type`. Default: none, every value is stored.
+            compatibility: The rule for changes of the schema: `"backward"`, `"forward"`, `"full"` or `"none"`, as for
+                `set_schema`. Default: `"backward"`.
             if_missing: Return the description of a topic that exists already, and leave it unchanged. Default: False,
                 which raises `TopicExists`.
         """
@@ -97,6 +114,8 @@ class Topic(TopicPublishing[T], TopicReading[T], TopicReplay[T], TopicGroups[T])
             idempotency_memory_ms=settings.idempotency_memory // timedelta(milliseconds=1),
             tags=list(settings.tags),
             metadata=dict(settings.metadata),
+            schema=UNSET if schema is None else schema_of(schema, self._builder.codec.kind),
+            compatibility=check_mode(compatibility) or Compatibility.BACKWARD,
             if_missing=if_missing,
         )
         info = self._state.calls.call(operations.CREATE_TOPIC, request, is_repeatable=if_missing)

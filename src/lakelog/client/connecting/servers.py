@@ -32,7 +32,8 @@ def servers_of(url: str, tls_files: TlsFiles = NO_FILES) -> list[ServerUrl]:
     for part in filter(None, (part.strip() for part in url.split(","))):
         split = urlsplit(part if "://" in part else f"{scheme}://{part}")
         if split.scheme not in ("http", "https") or not split.hostname or split.query or split.username:
-            raise InvalidRequest(f"{part!r} is not the URL of a server; one looks like http://localhost:8080.")
+            shown = part if split.password is None else part.replace(f":{split.password}@", ":***@")
+            raise InvalidRequest(f"{shown!r} is not the URL of a server; one looks like http://localhost:8080.")
         tls = split.scheme == "https"
         port = _port(part, split.netloc) or (443 if tls else 80)
         address = SocketAddress(host=split.hostname, port=port, tls=tls, tls_files=tls_files)

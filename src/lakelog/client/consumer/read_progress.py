@@ -14,7 +14,8 @@ class ReadProgress:
 
     def __init__(self, offset: int, epoch: int = 0) -> None:
         self.given = offset
-        """The offset after the last message that was handed out."""
+        """The offset after the last message that was handed out, and after those behind it that the group does not get.
+        """
         self.committed = offset
         """The committed position, as far as this consumer knows."""
         self.epoch = epoch
@@ -33,6 +34,10 @@ class ReadProgress:
         for offset in offsets:
             self._open[offset] = now
             self.given = offset + 1
+
+    def reach(self, offset: int) -> None:
+        """Record that the messages below an offset were handed out or are not for the group."""
+        self.given = max(self.given, offset)
 
     def finish(self, offsets: Iterable[int]) -> None:
         """Record messages that the program is done with."""

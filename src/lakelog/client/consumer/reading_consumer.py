@@ -57,7 +57,7 @@ class ReadingConsumer(NoAnswers):
         self._states = {each.name: AsyncTopicState(each.name, self._calls, pool) for each in options.topics}
         self._waiters = Waiters()
         codecs = {each.name: each.codec for each in options.topics}
-        self._readers = PartitionReaders(self._states, codecs, options.prefetch, self._waiters.wake)
+        self._readers = PartitionReaders(self._states, codecs, options.prefetch, self._waiters.wake, group)
         self._member = None if group is None else CursorMember(options, group, self._calls, self._moved)
         self._progress: dict[Place, ReadProgress] = {} if self._member is None else self._member.progress
         self._taken: dict[object, dict[Place, list[int]]] = {}
@@ -86,6 +86,7 @@ class ReadingConsumer(NoAnswers):
     async def stop(self, seconds: float) -> None:
         """Commit what the program is done with, unless it commits itself, and leave the group."""
         self._stopped = True
+        self._reach()
         self._readers.stop_all()
         self._waiters.wake()
         for task in self._tasks:
@@ -103,7 +104,11 @@ class ReadingConsumer(NoAnswers):
     async def pull(self, count: int, least: int, seconds: float | None, caller: object) -> HeldList[ReadMessage]:
         """Return messages: `count`, or at least `least`, or those that arrive within `seconds`."""
         await self._ended(caller)
-        if not await self._until_ready(least, seconds):
+        try:
+            is_ready = await self._until_ready(least, seconds)
+        finally:
+            self._readers.need(0)
+        if not is_ready:
             return HeldList()
         found = self._readers.take(count)
         self._give(caller, by_place(found))
@@ -131,6 +136,7 @@ class ReadingConsumer(NoAnswers):
                 raise self._readers.error
             if deadline is not None and time.monotonic() >= deadline:
                 return at_deadline and self._readers.ready > 0
+            self._readers.need(least)
             await self._waiters.wait(deadline)
         return True
 
@@ -174,8 +180,15 @@ class ReadingConsumer(NoAnswers):
 
     async def _commit_done(self) -> None:
         if self._member is not None:
+            self._reach()
             async with self._committing:
                 await self._member.commit({place: each.done for place, each in self._progress.items()})
+
+    def _reach(self) -> None:
+        """Pass the messages that the group does not get, so that they do not count as lag."""
+        for place, offset in self._readers.reached.items():
+            if place in self._progress:
+                self._progress[place].reach(offset)
 
     async def _commit_at_intervals(self) -> None:
         seconds = self._options.commit_seconds
@@ -195,6 +208,7 @@ class ReadingConsumer(NoAnswers):
 
     async def _moved(self, moved: Mapping[Place, ReadProgress | None]) -> None:
         """Follow the group: commit what is done of partitions that leave, and read others from their positions."""
+        self._reach()
         leaving = [place for place, progress in moved.items() if progress is None]
         for place in leaving:
             self._readers.stop(place)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -18,9 +19,16 @@ from lakelog.client.functions import check_function
 from lakelog.client.values import Outgoing
 from lakelog.errors import InvalidRequest
 from lakelog.model import limits
-from lakelog.model.arguments import check_time, check_whole, refusal
-from lakelog.model.message import Message, fault_of
+from lakelog.model.arguments import check_positive_seconds, check_time, check_whole, refusal
+from lakelog.model.message import MARK_BYTES, Message, Schedule, fault_of
 from lakelog.model.position import Receipt
+from lakelog.model.times import to_utc
+
+# Arrow takes longer to load than everything else together: only the methods that need it import it.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakelog.client.publishing.columns import PartitionBatch
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -225,6 +233,25 @@ class MessageBuilder(Generic[T]):
                 reason = verdict if isinstance(verdict, str) else f"`validate` returned {verdict!r}, not True"
                 raise InvalidRequest(f"The value was refused before it was sent: {reason}.")
 
+    def check_table(self, table: pa.Table) -> None:
+        """Raise if the topic's validator refuses a row. It gets the values that a reader of the messages would get."""
+        if self.validate is None or "value" not in table.schema.names:
+            return
+        kinds = table.column("content_type").to_pylist() if "content_type" in table.schema.names else None
+        for index, stored in enumerate(table.column("value").to_pylist()):
+            raw = stored.encode() if isinstance(stored, str) else stored
+            try:
+                self.check(self.codec.decode(raw, None if kinds is None else kinds[index]))
+            except InvalidRequest as error:
+                raise error.of_message(index) from error
+
+    def settled(self, parts: Sequence[PartitionBatch], incarnation: int) -> None:
+        """Call the topic's hook for the published messages of a request, in their order."""
+        if self._on_publish is not None:
+            from lakelog.client.publishing.columns import results_of
+
+            self.published(each for each in results_of(parts, incarnation) if isinstance(each, Receipt))
+
     def published(self, receipts: Iterable[Receipt]) -> None:
         """Call the topic's hook. The messages are in the log, so an error of the hook is logged and not raised."""
         if self._on_publish is not None:
@@ -258,6 +285,8 @@ class MessageBuilder(Generic[T]):
             partition=outgoing.partition,
             idempotency_key=outgoing.idempotency_key,
         )
+        if outgoing.delay is not None or outgoing.deliver_at is not None:
+            message.schedule = schedule_of(outgoing.delay, outgoing.deliver_at)
         fault = fault_of(message)
         if fault is not None:
             raise fault
@@ -280,6 +309,19 @@ def absolute_expiry(expires: timedelta | datetime | None) -> datetime | None:
     if not isinstance(expires, datetime):
         raise refusal("expires", "a timedelta from now, or a datetime with a time zone", expires)
     return check_time("expires", expires)
+
+
+def schedule_of(delay: timedelta | float | None, deliver_at: datetime | None) -> Schedule:
+    """Return when a delayed message is published, with a new mark."""
+    mark = secrets.token_bytes(MARK_BYTES)
+    if deliver_at is not None:
+        if delay is not None:
+            raise InvalidRequest("Give `delay` or `deliver_at`, not both.")
+        return Schedule(deliver_at=to_utc("deliver_at", check_time("deliver_at", deliver_at)), mark=mark)
+    ms = max(1, round(check_positive_seconds("delay", delay) * 1000))
+    if ms > limits.MAX_DELAY_MS:
+        raise InvalidRequest(f"`delay` must be at most {limits.MAX_DELAY_MS // 86_400_000} days.")
+    return Schedule(delay_ms=ms, mark=mark)
 
 
 def check_values(values: object) -> None:

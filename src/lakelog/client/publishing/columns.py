@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelog.batches import PUBLIC, check_limits, concat, encode, from_columns, from_messages, partitions_of, split
 from lakelog.batches.arrays import filled_numbers, from_list, from_numbers, repeated_text
@@ -25,9 +26,10 @@ from lakelog.client.publishing.partition_choice import MAX_BATCH_BYTES, MESSAGE_
 from lakelog.client.publishing.producer_settings import Extras
 from lakelog.client.retrying import RetryRule
 from lakelog.client.tracing import TracedPublish, with_context
-from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError
+from lakelog.errors import InvalidBatch, InvalidRequest, LakelogError, SchemaViolation
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_EXPANSION
-from lakelog.model.message import Message
+from lakelog.model.message import Message, message_id
+from lakelog.model.position import Receipt
 from lakelog.model.topic_info import TopicInfo
 
 _NO_PARTITION = -1
@@ -121,6 +123,16 @@ class ColumnBuffer:
         return chosen
 
 
+@dataclass(slots=True)
+class SealedBatch:
+    """A batch of a producer on its way to the sender."""
+
+    columns: ColumnBuffer
+    parts: list[PartitionBatch]
+    incarnation: int = 0
+    error: LakelogError | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRows:
     """A batch, and the partitions that the caller chose for its messages, if any (-1: not chosen)."""
@@ -168,6 +180,22 @@ def parts_of(rows: PublishRows, topic: TopicInfo, partitioner: KeylessPartitione
         chosen = None if rows.chosen is None else rows.chosen[positions]
         parts.append(_part(partition, topic.epoch, PublishRows(batch=part, chosen=chosen), positions))
     return parts
+
+
+def results_of(parts: Sequence[PartitionBatch], incarnation: int) -> list[Receipt | LakelogError]:
+    """Return the result of each message of a request, in the order of the messages."""
+    results: dict[int, Receipt | LakelogError] = {}
+    for part in parts:
+        if isinstance(part.result, SchemaViolation):
+            part.result = part.result.moved(part.messages_at())
+        for place, index in enumerate(part.messages_at()):
+            if isinstance(part.result, int):
+                offset = part.result + place
+                mark = message_id(incarnation, part.partition, offset)
+                results[index] = Receipt(id=mark, partition=part.partition, offset=offset)
+            else:
+                results[index] = part.result or LakelogError()
+    return [results[index] for index in sorted(results)]
 
 
 def moved(parts: Sequence[PartitionBatch], topic: TopicInfo, partitioner: KeylessPartitioner) -> list[PartitionBatch]:
@@ -259,8 +287,11 @@ def rows_of_part(part: pa.Table) -> PublishRows:
         columns["created_at"] = from_numbers(np.full(part.num_rows, int(time.time() * 1e6), np.int64), TIME)
     chosen = None
     if "partition" in part.schema.names:
-        chosen = filled_numbers(part.column("partition").cast(pa.int32()).combine_chunks(), _NO_PARTITION)
-        check_partition(max(0, int(chosen.max())))
+        named = part.column("partition").cast(pa.int32()).combine_chunks()
+        # Null means that no partition is named. -1 is refused, although `chosen` means the same by it.
+        for edge in pc.min_max(named).as_py().values():
+            check_partition(edge)
+        chosen = filled_numbers(named, _NO_PARTITION)
     return PublishRows(batch=from_columns(columns), chosen=chosen)
 
 

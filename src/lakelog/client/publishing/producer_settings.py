@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lakelog.client.functions import check_function
+from lakelog.client.processes import log
 from lakelog.client.publishing.codec import absolute_expiry, check_partition
 from lakelog.errors import LakelogError, TooLarge
 from lakelog.model import limits
@@ -31,6 +32,14 @@ class ProducerSettings:
         check_whole("max_buffer_bytes", self.max_buffer_bytes, 1)
         if self.on_error is not None:
             check_function("on_error", self.on_error, ("error", "messages"))
+
+    def report(self, error: LakelogError, messages: Sequence[Message]) -> None:
+        """Call `on_error` with messages that were not published. Its exceptions are logged."""
+        if self.on_error is not None:
+            try:
+                self.on_error(error, messages)
+            except Exception:
+                log.exception("on_error of a producer failed")
 
 
 def check_size(raw: bytes | None, key: bytes | None) -> None:

@@ -39,8 +39,10 @@ def start_of(start: Start, partition: int) -> Position:
     if isinstance(start, datetime):
         return AtTime(check_time("from_", start))
     if isinstance(start, Mapping):
-        if any(type(each) is not int for each in start):
-            raise InvalidRequest(f"The keys of `from_` must be partitions, which are whole numbers: {dict(start)!r}.")
+        if any(type(each) is not int or each < 0 for each in start):
+            raise InvalidRequest(
+                f"The keys of `from_` must be partitions, which are whole numbers of 0 or more: {dict(start)!r}."
+            )
         return position_of(start[partition]) if partition in start else Earliest()
     if type(start) is int:
         return position_of(last=start)

@@ -22,19 +22,21 @@ from lakelog.engine.groups.redrive import (
     is_ready,
     made_ready,
     shares,
+    still_dead,
     to_append,
     to_filter_input,
     to_key,
     to_letter,
+    valid,
 )
 from lakelog.engine.leasing.exclusions import FilterEvaluator
 from lakelog.engine.log.topics import Topics
+from lakelog.engine.log.validators import Validators
 from lakelog.errors import (
     Conflict,
     DeadLetterNotFound,
     InvalidRequest,
     LakelogError,
-    RedriveRefused,
     TopicNotFound,
 )
 from lakelog.model.dead_letters import (
@@ -91,6 +93,7 @@ class ReadResources:
 
     budget: Budget = field(default_factory=lambda: Budget(256 << 20))
     evaluator: FilterEvaluator = field(default_factory=FilterEvaluator)
+    validators: Validators | None = None
 
 
 class DeadLetters:
@@ -107,6 +110,7 @@ class DeadLetters:
     ) -> None:
         resources = resources or ReadResources()
         self._budget, self._evaluator = resources.budget, resources.evaluator
+        self._validators = resources.validators
         self._catalog = catalog
         self._cells = cells
         self._topics = topics
@@ -153,6 +157,8 @@ class DeadLetters:
             topics = {found.topic.name: found.topic for found in page}
             with self._budget.held(_total_size(page), scope.environment_id):
                 ready = _ready([found.letter for found in page], request, tally)
+                if request.repaired and self._validators is not None:
+                    ready = await valid(self._validators, topics, ready, request, tally)
                 for share in shares(ready):
                     if request.dry_run:
                         tally.went([one.letter for one in share])
@@ -330,7 +336,7 @@ class DeadLetters:
                 self._grew(cell, answer.pid, answer.base, len(share))
                 return
             if answer is None:
-                share = _still_dead(share, are_dead, tally)
+                share = still_dead(share, are_dead, tally)
                 if not share:
                     return
             elif answer.refusal is Refusal.EPOCH:
@@ -354,14 +360,6 @@ def _ready(letters: Sequence[DeadLetter], request: RedriveRequest, tally: Tally)
         except LakelogError as refusal:
             tally.refuse(letter.id, refusal)
     return ready
-
-
-def _still_dead(share: Sequence[Ready], are_dead: Sequence[bool], tally: Tally) -> list[Ready]:
-    for one, is_dead in zip(share, are_dead, strict=True):
-        if not is_dead:
-            refusal = RedriveRefused(f"Dead letter {one.letter.id} was redriven or discarded during the call.")
-            tally.refuse(one.letter.id, refusal)
-    return [one for one, is_dead in zip(share, are_dead, strict=True) if is_dead]
 
 
 def _found(stored: StoredDeadLetter, topics: Mapping[int, Topic], cell: int) -> _Found:

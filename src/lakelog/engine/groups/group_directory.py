@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
+from lakelog.engine.coalescing import SharedCalls
 from lakelog.engine.groups.positions import Located, located_at
 from lakelog.engine.groups.settings_check import (
     agree,
@@ -75,6 +76,7 @@ class GroupDirectory:
         self._keys: dict[int, tuple[int, str]] = {}
         self._forgotten = 0
         """The number of invalidations. A group that was read during one is not cached."""
+        self._beginning: SharedCalls[tuple[GroupTopic, int | None]] = SharedCalls()
         changes.add_group_cache(self.forget)
 
     async def resolve(
@@ -177,19 +179,26 @@ class GroupDirectory:
         return (await self.begin(group, topic, requested))[0]
 
     async def begin(self, group: Group, topic: Topic, requested: NewGroupSettings) -> tuple[GroupTopic, int | None]:
-        """Return the group topic and, if this call created it, how many existing messages lie before its start."""
+        """Return the group topic and, if this call created it, how many existing messages lie before its start.
+
+        Calls that arrive together share one lookup.
+        """
         skipped: int | None = None
         entry = self._cached.get((group.scope.environment_id, group.name))
         if entry is not None and (entry.group.group_id != group.group_id or self._is_old(entry)):
             entry = None
         found = entry.group_topics.get(topic.incarnation) if entry else None
         if found is None:
-            found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
-            if found is None:
-                found, skipped = await self._begin(group, topic, requested.start)
+            # A call that began before a change of the group is not shared.
+            key = (group.group_id, topic.incarnation, requested.start, self._forgotten)
+            found, skipped = await self._beginning.get(key, lambda: self._found_or_begun(group, topic, requested.start))
             if entry is not None:
                 entry.group_topics[topic.incarnation] = found
         return found, skipped
+
+    async def _found_or_begun(self, group: Group, topic: Topic, start: Start) -> tuple[GroupTopic, int | None]:
+        found = await self._catalog.groups.group_topic_find(group.group_id, topic.incarnation)
+        return (found, None) if found is not None else await self._begin(group, topic, start)
 
     async def change(self, scope: Scope, name: str, change: Change) -> Group:
         """Set the settings and paused topics that `change` returns for the current group."""

@@ -21,6 +21,7 @@ from lakelog.engine.groups.reasons import Status, status_of_group
 from lakelog.engine.groups.seek import Seeker, meant
 from lakelog.engine.groups.settings_check import altered, other_kind
 from lakelog.engine.groups.skip import Skipper
+from lakelog.engine.groups.stuck import together
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import Conflict, GroupBusy, GroupNotFound
@@ -37,7 +38,13 @@ class Groups:
     """The operations on groups, except those of members, leases and dead letters."""
 
     def __init__(
-        self, catalog: Catalog, directory: GroupDirectory, topics: Topics, members: Members, progress: ProgressReader
+        self,
+        catalog: Catalog,
+        directory: GroupDirectory,
+        topics: Topics,
+        members: Members,
+        progress: ProgressReader,
+        summaries: Summaries | None = None,
     ) -> None:
         self._catalog = catalog
         self._directory = directory
@@ -46,7 +53,7 @@ class Groups:
         self._progress = progress
         self._journals = progress.journals
         self._extents = progress.extents
-        self._summaries = Summaries(progress.extents.cells)
+        self._summaries = summaries or Summaries(progress.extents.cells)
 
     def drop(self, cell: int) -> None:
         """Drop everything that was read from the cell."""
@@ -66,13 +73,15 @@ class Groups:
         group = await self._directory.find(scope, name)
         members = await self._members.describe(group)
         read = await self._catalog.groups.group_topic_list(group)
-        progress = await self._progress.read(group, read, members)
+        silent = await self._progress.silent_cells(topic for topic, _ in read)
+        progress = await self._progress.read(group, read, members, silent)
         return GroupDescription(
             **group.stated(),
             **asdict(members),
             status=status_of_group(group, [Status(each.status) for each in progress]),
             progress=tuple(progress),
-            dead_letters=sum([await self._progress.dead_count(group, topic) for topic, _ in read]),
+            stuck=together(each.stuck for each in progress if each.stuck is not None),
+            dead_letters=sum([await self._progress.dead_count(group, topic, silent) for topic, _ in read]),
         )
 
     async def lag(self, scope: Scope, name: str, topic: str | None = None) -> builtins.list[PartitionProgress]:
@@ -86,7 +95,8 @@ class Groups:
             if group_topic is None:
                 return await self._progress.not_begun(group, one)
             read = [(one, group_topic)]
-        return await self._progress.read(group, read, members)
+        silent = await self._progress.silent_cells(found for found, _ in read)
+        return await self._progress.read(group, read, members, silent)
 
     async def stats(self, scope: Scope, topic: str) -> TopicStats:
         """Return the figures of a topic, and the progress of each of its groups."""

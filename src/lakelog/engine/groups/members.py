@@ -139,25 +139,39 @@ class Members:
 
     async def list(self, groups: Sequence[Group]) -> dict[int, builtins.list[MemberInfo]]:
         """Return the members of many groups, by group id, with one read of each cell. The call evicts no member."""
+        return {group_id: [*info.members] for group_id, info in (await self.infos(groups)).items()}
+
+    async def infos(self, groups: Sequence[Group]) -> dict[int, MembersInfo]:
+        """Return the membership of many groups, by group id, like `list`."""
         by_cell: dict[int, builtins.list[Group]] = {}
         for group in groups:
             by_cell.setdefault(group.cell, []).append(group)
-        found: dict[int, builtins.list[MemberInfo]] = {}
+        found: dict[int, MembersInfo] = {}
         for cell, mine in by_cell.items():
             reads = await self._cells[cell].groups.members_list([group.group_id for group in mine])
             for group, read in zip(mine, reads, strict=True):
-                found[group.group_id] = self._alive(group, read)
+                found[group.group_id] = self._info(group, read)
         return found
 
-    def _alive(self, group: Group, read: MembersRead) -> builtins.list[MemberInfo]:
-        """Return the members whose sessions have not expired."""
+    def _info(self, group: Group, read: MembersRead) -> MembersInfo:
+        """Return the membership with the members whose sessions have not expired."""
+        state = decode(read.body)
         heartbeats = self._heartbeats[group.cell]
         seen_ms = {**read.seen_ms, **dict.fromkeys(heartbeats.unwritten(group.group_id), read.clock_ms)}
-        return [
+        members = tuple(
             _info(member, max(member.joined_ms, seen_ms.get(member.member_id, 0)))
-            for member in decode(read.body).members.values()
+            for member in state.members.values()
             if not heartbeats.is_trusted or not is_expired(member, seen_ms, read.clock_ms)
-        ]
+        )
+        return MembersInfo(
+            state=state.phase.value,
+            generation=state.generation,
+            members=members,
+            idle=tuple(state.idle()),
+            rebalances=state.rebalances,
+            last_rebalance_at=to_time(state.last_rebalance_ms),
+            rebalancing_ms=state.rebalancing_ms(read.clock_ms),
+        )
 
     async def membership(self, group: Group, member_id: str, *, at_least: int | None = None) -> Membership:
         """Return the member's assignment, which may be cached.

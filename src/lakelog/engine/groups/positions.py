@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from lakelog.engine.log.extents import Extents
@@ -38,9 +38,11 @@ async def gathered(calls: Iterable[Awaitable[Found]]) -> list[Found]:
     return found
 
 
-async def heads_of(cells: Mapping[int, PartitionStore], topic: Topic) -> dict[int, Head]:
-    """Return the heads by partition; a head that is not created yet is missing."""
-    shares = topic.pids_by_cell().items()
+async def heads_of(
+    cells: Mapping[int, PartitionStore], topic: Topic, only: Collection[int] | None = None
+) -> dict[int, Head]:
+    """Return the heads by partition, in all cells or `only` in some; a head that is not created yet is missing."""
+    shares = [(cell, pids) for cell, pids in topic.pids_by_cell().items() if only is None or cell in only]
     heads = await asyncio.gather(*(cells[cell].heads_read(pids) for cell, pids in shares))
     return {partition_of_id(head.pid): head for share in heads for head in share}
 

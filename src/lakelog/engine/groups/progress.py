@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -17,12 +17,13 @@ from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
 from lakelog.coordinator.leasing.state import DeliveryState, Lease, begin
 from lakelog.coordinator.leasing.summary import summarize
 from lakelog.engine.groups.positions import gathered, heads_of
-from lakelog.engine.groups.reasons import GroupView, Held, Look, Status, is_to_be_read, no_position, reason_for
+from lakelog.engine.groups.reasons import GroupView, Held, Look, Status, is_to_be_read
+from lakelog.engine.groups.stuck import Times, explain, unresponsive, without_position
 from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, Unavailable
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.progress import GroupStats, LeaseInfo, PartitionProgress, TopicStats
 from lakelog.model.times import to_ms, to_time
@@ -32,6 +33,8 @@ from lakelog.storage.store import Head, ReadResult
 TOGETHER = 500
 """The number of partitions that are described before other calls are handled."""
 _KEPT_TIMES = 10_000
+SILENT_SECONDS = 3.0
+"""How long a description waits for the cells of a group before it leaves their partitions out."""
 
 
 def apply_seek(state: DeliveryState, group_topic: GroupTopic, partition: int) -> None:
@@ -64,47 +67,64 @@ class ProgressReader:
     ) -> tuple[list[DeliveryState], dict[int, Head]]:
         """Return the current states and the heads of all partitions, with seeks and retention applied."""
         decided = await self._decided(group, topic, group_topic)
-        return decided.states, decided.heads
+        return list(decided.by_partition.values()), decided.heads
 
     async def read(
-        self, group: Group, group_topics: Sequence[tuple[Topic, GroupTopic]], members: MembersInfo
+        self,
+        group: Group,
+        group_topics: Sequence[tuple[Topic, GroupTopic]],
+        members: MembersInfo,
+        silent: Collection[int] = (),
     ) -> list[PartitionProgress]:
-        """Return the group's progress in all partitions of these topics, and the reasons why messages wait.
+        """Return the group's progress in all partitions of these topics, and why it is stuck.
+
+        Nothing is read from `silent` cells.
 
         The ages of the oldest unfinished messages take one read of each cell and topic.
         """
-        decided = [await self._decided(group, topic, group_topic) for topic, group_topic in group_topics]
+        decided = [await self._decided(group, topic, group_topic, silent) for topic, group_topic in group_topics]
         now_ms = to_ms(await self._cells[group.cell].clock())
         topics = [topic for topic, _ in group_topics]
-        held = _held({topic.name: each.states for topic, each in zip(topics, decided, strict=True)}, now_ms)
+        held = _held({topic.name: each.by_partition for topic, each in zip(topics, decided, strict=True)}, now_ms)
         view = GroupView(group=group, now_ms=now_ms, members=members.members, held=held)
+        rebalanced_ms = None if members.last_rebalance_at is None else to_ms(members.last_rebalance_at)
         found: list[PartitionProgress] = []
         for topic, each in zip(topics, decided, strict=True):
-            found += await self._read_topic(topic, each, view)
+            found += await self._read_topic(topic, each, view, rebalanced_ms)
         return found
 
-    async def _read_topic(self, topic: Topic, decided: _Decided, view: GroupView) -> list[PartitionProgress]:
+    async def _read_topic(
+        self, topic: Topic, decided: _Decided, view: GroupView, rebalanced_ms: int | None
+    ) -> list[PartitionProgress]:
         ends = _ends(topic, decided.heads)
-        behind = {n: state.committed for n, state in enumerate(decided.states) if summarize(state).lag(ends[n])}
+        states = decided.by_partition
+        behind = {n: state.committed for n, state in states.items() if summarize(state).lag(ends[n])}
         oldest = await self._appended_ms(topic, behind)
 
-        looks = [
-            Look(view=view, topic=topic.name, partition=partition, high_watermark=end)
-            for partition, end in enumerate(ends)
-        ]
+        looks = {
+            partition: Look(view=view, topic=topic.name, partition=partition, high_watermark=ends[partition])
+            for partition in states
+        }
         read_next = {
-            look.partition: next_offsets(state, look.high_watermark)
-            for state, look in zip(decided.states, looks, strict=True)
-            if is_to_be_read(summarize(state), look)
+            partition: next_offsets(state, ends[partition])
+            for partition, state in states.items()
+            if is_to_be_read(summarize(state), looks[partition])
         }
         damage = await self.damage.find(topic, read_next)
 
         found: list[PartitionProgress] = []
-        for partition, (state, look) in enumerate(zip(decided.states, looks, strict=True)):
+        for partition in range(topic.partitions):
+            if partition not in states:
+                found.append(_unknown(view.group, topic, partition))
+                continue
+            state, look = states[partition], looks[partition]
             if partition in damage:
                 look = replace(look, damage=damage[partition])
             head = decided.heads.get(partition)
-            one = _progress(state, look, log_start=head.log_start if head else 0, oldest_ms=oldest.get(partition))
+            times = Times(
+                oldest_ms=oldest.get(partition), rebalanced_ms=rebalanced_ms, cut=decided.cut.get(partition, 0)
+            )
+            one = _progress(state, look, times, log_start=head.log_start if head else 0)
             if one.committed != decided.committed[partition]:
                 one = structs.replace(one, committed=decided.committed[partition])
             found.append(one)
@@ -113,16 +133,41 @@ class ProgressReader:
                 await asyncio.sleep(0)
         return found
 
-    async def _decided(self, group: Group, topic: Topic, group_topic: GroupTopic) -> _Decided:
-        states = await self.journals.states(group, topic, group_topic, range(topic.partitions))
+    async def _decided(
+        self, group: Group, topic: Topic, group_topic: GroupTopic, silent: Collection[int] = ()
+    ) -> _Decided:
+        """Return the group in all partitions of a topic, without those in cells that do not respond."""
+        partitions = [each for each, cell in enumerate(topic.cells) if cell not in silent]
+        read = await self.journals.states(group, topic, group_topic, partitions)
         # Read after the states, so that finished messages are below a head.
-        heads = await heads_of(self._cells, topic)
-        for partition, state in enumerate(states):
+        heads = await heads_of(self._cells, topic, set(topic.cells).difference(silent))
+        states = dict(zip(partitions, read, strict=True))
+        for partition, state in states.items():
             apply_seek(state, group_topic, partition)
-        committed = [state.committed for state in states]
+        committed = {partition: state.committed for partition, state in states.items()}
+        cut: dict[int, int] = {}
         for partition, head in heads.items():
+            before = states[partition].counts.cut
             apply(states[partition], MessagesCut(head.log_start), 0)
-        return _Decided(committed=committed, states=states, heads=heads)
+            cut[partition] = states[partition].counts.cut - before
+        return _Decided(committed=committed, by_partition=states, heads=heads, cut=cut)
+
+    async def silent_cells(self, topics: Iterable[Topic]) -> set[int]:
+        """Return the cells of the topics that do not respond. A single cell is always read, and raises its error."""
+        cells = {cell for topic in topics for cell in topic.cells}
+        if len(self._cells) == 1:
+            return set()
+
+        async def is_silent(cell: int) -> bool:
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    await self._cells[cell].clock()
+            except (Unavailable, TimeoutError):
+                return True
+            return False
+
+        asked = sorted(cells)
+        return {cell for cell, silent in zip(asked, await gathered(map(is_silent, asked)), strict=True) if silent}
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
         """Return the progress of a topic in which the group has no position yet."""
@@ -132,8 +177,9 @@ class ProgressReader:
         for partition, end in enumerate(_ends(topic, heads)):
             look = Look(view=view, topic=topic.name, partition=partition, high_watermark=end)
             head = heads.get(partition)
-            one = _progress(begin(end), look, log_start=head.log_start if head else 0, oldest_ms=None)
-            found.append(structs.replace(one, status=Status.NO_POSITION, reason=no_position(group.name, topic.name)))
+            one = _progress(begin(end), look, Times(), log_start=head.log_start if head else 0)
+            stuck = without_position(group.name, topic.name, partition)
+            found.append(structs.replace(one, status=Status.NO_POSITION, stuck=stuck))
         return found
 
     async def stats(self, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]) -> TopicStats:
@@ -151,20 +197,21 @@ class ProgressReader:
             groups=groups,
         )
 
-    async def dead_count(self, group: Group, topic: Topic) -> int:
-        shares = topic.pids_by_cell().items()
+    async def dead_count(self, group: Group, topic: Topic, silent: Collection[int] = ()) -> int:
+        """Return the number of dead letters, without those in `silent` cells."""
+        shares = [(cell, pids) for cell, pids in topic.pids_by_cell().items() if cell not in silent]
         return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
 
     async def _group_stats(self, group: Group, topic: Topic, group_topic: GroupTopic) -> GroupStats:
         decided = await self._decided(group, topic, group_topic)
-        states, ends = decided.states, _ends(topic, decided.heads)
+        states, ends = list(decided.by_partition.values()), _ends(topic, decided.heads)
         return GroupStats(
             group=group.name,
             kind=group.kind,
             lag=sum(summarize(state).lag(end) for state, end in zip(states, ends, strict=True)),
             pending=sum(state.open_count + len(state.waiting) for state in states),
             dead_letters=await self.dead_count(group, topic),
-            committed=dict(enumerate(decided.committed)),
+            committed=decided.committed,
         )
 
     async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
@@ -202,16 +249,18 @@ class ProgressReader:
 class _Decided:
     """A group in all partitions of a topic.
 
-    `states` have seeks and retention applied, `committed` has the decided offsets.
+    `by_partition` has the states with seeks and retention applied, `committed` has the decided offsets.
 
     They differ by the messages that retention removed. The group probably does not get these messages, but a server
     that has not noticed the removal may still deliver them. Committed offsets never fall, so they pass these messages
     only when the group does.
     """
 
-    committed: list[int]
-    states: list[DeliveryState]
+    committed: dict[int, int]
+    by_partition: dict[int, DeliveryState]
     heads: dict[int, Head]
+    cut: dict[int, int]
+    """The number of messages that retention removed, and that the group has not noticed."""
 
 
 def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:
@@ -219,11 +268,19 @@ def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:
     return {offset for offset in (state.committed, state.frontier) if offset < high_watermark}
 
 
-def _held(states: Mapping[str, Sequence[DeliveryState]], now_ms: int) -> Held:
+def _unknown(group: Group, topic: Topic, partition: int) -> PartitionProgress:
+    """Return the progress in a partition whose cell does not respond: no figure is known."""
+    look = Look(view=GroupView(group=group, now_ms=0), topic=topic.name, partition=partition, high_watermark=0)
+    one = _progress(begin(0), look, Times(), log_start=0)
+    stuck = unresponsive(group.name, topic.name, partition, topic.cells[partition])
+    return structs.replace(one, status=Status.UNRESPONSIVE, stuck=stuck)
+
+
+def _held(states: Mapping[str, Mapping[int, DeliveryState]], now_ms: int) -> Held:
     """Return the number of leased messages by owner and partition."""
     held: dict[str, dict[tuple[str, int], int]] = {}
     for topic, of_topic in states.items():
-        for partition, state in enumerate(of_topic):
+        for partition, state in of_topic.items():
             for lease in state.leases.values():
                 if lease.until_ms > now_ms:
                     places = held.setdefault(lease.owner, {})
@@ -231,8 +288,8 @@ def _held(states: Mapping[str, Sequence[DeliveryState]], now_ms: int) -> Held:
     return held
 
 
-def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: int | None) -> PartitionProgress:
-    status, reason = reason_for(state, look)
+def _progress(state: DeliveryState, look: Look, times: Times, *, log_start: int) -> PartitionProgress:
+    status, stuck = explain(state, look, times)
     counts = state.counts
     return PartitionProgress(
         topic=look.topic,
@@ -253,10 +310,10 @@ def _progress(state: DeliveryState, look: Look, *, log_start: int, oldest_ms: in
         expired=counts.expired,
         cut=counts.cut,
         status=status,
-        oldest_at=to_time(oldest_ms),
+        oldest_at=to_time(times.oldest_ms),
         next_due_at=to_time(state.next_due_ms()),
         leases=tuple(_lease_info(look, lease) for lease in state.leases.values()),
-        reason=reason,
+        stuck=stuck,
     )
 
 

@@ -48,11 +48,14 @@ class Status(StrEnum):
     """The next message cannot be read: the file of its segment is damaged or missing. In a list of groups, it means
     that a newer version wrote the group's progress.
     """
+    UNRESPONSIVE = "unresponsive"
+    """The database with the partition does not respond, so nothing is known of it."""
     NO_POSITION = "no-position"
     """The group has no position in the topic."""
 
 
 _OF_A_GROUP = (
+    Status.UNRESPONSIVE,
     Status.UNREADABLE,
     Status.NO_CONSUMER,
     Status.FULL,

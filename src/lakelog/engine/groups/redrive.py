@@ -7,10 +7,11 @@ repeatedly does not circulate forever. This module creates the messages and writ
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakelog.batches import decode, encode_messages, to_messages
+from lakelog.engine.log.validators import Validators
 from lakelog.errors import LakelogError, RedriveRefused
 from lakelog.model.dead_letters import DeadLetter, Redriven, RedriveRequest, RefusedDeadLetter, Repair
 from lakelog.model.filter import FilterInput
@@ -196,3 +197,29 @@ def _origin(letter: DeadLetter) -> tuple[str, int]:
     """Return the id of the first published message, and the number of redrives since."""
     match = _LINEAGE.fullmatch(letter.lineage or "")
     return (match[1], int(match[2])) if match else (letter.id, 0)
+
+
+def still_dead(share: Sequence[Ready], are_dead: Sequence[bool], tally: Tally) -> list[Ready]:
+    """Return the messages whose dead letters wait for a decision. Refuse the others."""
+    for one, is_dead in zip(share, are_dead, strict=True):
+        if not is_dead:
+            refusal = RedriveRefused(f"Dead letter {one.letter.id} was redriven or discarded during the call.")
+            tally.refuse(one.letter.id, refusal)
+    return [one for one, is_dead in zip(share, are_dead, strict=True) if is_dead]
+
+
+async def valid(
+    validators: Validators, topics: Mapping[str, Topic], ready: Sequence[Ready], request: RedriveRequest, tally: Tally
+) -> list[Ready]:
+    """Return the messages whose repaired values match the schemas of their topics. Refuse the others.
+
+    Values that are published unchanged were accepted before, and are not validated again.
+    """
+    refused: set[str] = set()
+    for one in ready:
+        topic = topics[one.letter.topic]
+        if topic.settings.schema is not None and one.letter.id in (request.repaired or ()):
+            for refusal in (await validators.refusals(topic, {0: one.message})).values():
+                tally.refuse(one.letter.id, refusal)
+                refused.add(one.letter.id)
+    return [one for one in ready if one.letter.id not in refused]

@@ -69,6 +69,23 @@ class _Facts:
         return self.heads[part.pid].next_offset if part.pid in self.heads else 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFigures:
+    """A group in a topic: its figures, and its status in each readable partition."""
+
+    topic: Topic
+    group_topic: GroupTopic
+    lag: int
+    oldest_seconds: float
+    leased: int
+    waiting: int
+    statuses: Sequence[Status]
+
+    @property
+    def group_id(self) -> int:
+        return self.group_topic.group_id
+
+
 class Summaries:
     """Reads the summaries from all cells; one per engine."""
 
@@ -80,13 +97,47 @@ class Summaries:
     ) -> list[GroupSummary]:
         """Return a summary of each group, in order. `group_topics` and `members` are those of all these groups."""
         parts = _parts(groups, group_topics)
-        by_cell: dict[int, list[_Part]] = {}
         by_group: dict[int, list[_Part]] = {group.group_id: [] for group in groups}
         for part in parts:
-            by_cell.setdefault(part.cell, []).append(part)
             by_group[part.group.group_id].append(part)
-        shares = await gathered(self._read_cell(cell, mine) for cell, mine in by_cell.items())
-        facts = _Facts(
+        facts = await self._facts(groups, parts, members)
+        return [_summary(group, by_group[group.group_id], facts) for group in groups]
+
+    async def by_topic(
+        self, groups: Sequence[Group], group_topics: Sequence[tuple[Topic, GroupTopic]], members: Members
+    ) -> list[TopicFigures]:
+        """Return the figures of each group in each of these topics, in order."""
+        parts = _parts(groups, group_topics)
+        facts = await self._facts(groups, parts, members, with_dead=False)
+        by_pair: dict[tuple[int, int], list[_Part]] = {}
+        for part in parts:
+            by_pair.setdefault((part.group.group_id, part.topic.incarnation), []).append(part)
+        places = [(topic, each, by_pair[each.group_id, topic.incarnation]) for topic, each in group_topics]
+        return [_topic_figures(topic, each, mine, facts) for topic, each, mine in places]
+
+    async def dead_letters(
+        self, groups: Sequence[Group], group_topics: Iterable[tuple[Topic, GroupTopic]]
+    ) -> dict[int, int]:
+        """Return the number of dead letters by group id. `group_topics` may contain those of other groups."""
+        counts = {group.group_id: 0 for group in groups}
+        by_cell: dict[int, dict[int, list[int]]] = {}
+        for topic, each in group_topics:
+            for cell, pids in topic.pids_by_cell().items() if each.group_id in counts else ():
+                by_cell.setdefault(cell, {}).setdefault(each.group_id, []).extend(pids)
+        for cell, wanted in by_cell.items():
+            found = await self._cells[cell].groups.dead_counts(wanted, limit=MAX_DEAD_LETTERS)
+            for group_id, count in found.items():
+                counts[group_id] = min(MAX_DEAD_LETTERS, counts[group_id] + count)
+        return counts
+
+    async def _facts(
+        self, groups: Sequence[Group], parts: Sequence[_Part], members: Members, *, with_dead: bool = True
+    ) -> _Facts:
+        by_cell: dict[int, list[_Part]] = {}
+        for part in parts:
+            by_cell.setdefault(part.cell, []).append(part)
+        shares = await gathered(self._read_cell(cell, mine, with_dead) for cell, mine in by_cell.items())
+        return _Facts(
             figures={place: each for share in shares for place, each in share.figures.items()},
             heads={pid: each for share in shares for pid, each in share.heads.items()},
             oldest_ms={place: each for share in shares for place, each in share.oldest_ms.items()},
@@ -96,9 +147,8 @@ class Summaries:
             members=members,
             now_ms=max((share.now_ms for share in shares), default=0),
         )
-        return [_summary(group, by_group[group.group_id], facts) for group in groups]
 
-    async def _read_cell(self, cell: int, parts: Sequence[_Part]) -> _Facts:
+    async def _read_cell(self, cell: int, parts: Sequence[_Part], with_dead: bool) -> _Facts:
         store = self._cells[cell]
         rows = await store.groups.journals_newest([part.place for part in parts])
         # Read after the journals, so that finished messages are below a head.
@@ -111,7 +161,7 @@ class Summaries:
             figures=figures,
             heads=heads,
             oldest_ms=await self._oldest_ms(store, figures, heads),
-            dead_letters=await store.groups.dead_counts(pids, limit=MAX_DEAD_LETTERS),
+            dead_letters=await store.groups.dead_counts(pids, limit=MAX_DEAD_LETTERS) if with_dead else {},
             members={},
             now_ms=to_ms(await store.clock()),
         )
@@ -206,30 +256,52 @@ def _cut(figures: ProgressSummary | None, log_start: int) -> ProgressSummary | N
     return replace(figures, frontier=max(figures.frontier, log_start), committed=committed)
 
 
+def _looks(group: Group, parts: Sequence[_Part], facts: _Facts) -> list[Look]:
+    """Return what determines the status in each partition."""
+    # The owners of the leases are not known here, only that there are some.
+    leased = {
+        (part.topic.name, part.partition): each.leased
+        for part in parts
+        if (each := facts.figures[part.place]).leased_until_ms > facts.now_ms
+    }
+    members = facts.members.get(group.group_id, ())
+    view = GroupView(group=group, now_ms=facts.now_ms, members=members, held={"": leased} if leased else {})
+    return [
+        Look(view=view, topic=part.topic.name, partition=part.partition, high_watermark=facts.end(part))
+        for part in parts
+    ]
+
+
+def _topic_figures(topic: Topic, group_topic: GroupTopic, parts: Sequence[_Part], facts: _Facts) -> TopicFigures:
+    group = parts[0].group
+    parts = [part for part in parts if part.place in facts.figures]
+    looks = _looks(group, parts, facts)
+    figures = [facts.figures[part.place] for part in parts]
+    oldest = min((facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms), default=facts.now_ms)
+    return TopicFigures(
+        topic=topic,
+        group_topic=group_topic,
+        lag=sum(each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)),
+        oldest_seconds=max(0, facts.now_ms - oldest) / 1000,
+        leased=sum(each.leased for each in figures),
+        waiting=sum(each.waiting for each in figures),
+        statuses=[status_of(each, look) for each, look in zip(figures, looks, strict=True)],
+    )
+
+
 def _summary(group: Group, parts: Sequence[_Part], facts: _Facts) -> GroupSummary:
     # Without those that a newer version wrote, so that the other partitions are shown.
     readable = [part for part in parts if part.place in facts.figures]
     unreadable = [Status.UNREADABLE] if len(readable) < len(parts) else []
     parts = readable
     figures = [facts.figures[part.place] for part in parts]
-    # The owners of the leases are not known here, only that there are some.
-    leased = {
-        (part.topic.name, part.partition): each.leased
-        for part, each in zip(parts, figures, strict=True)
-        if each.leased_until_ms > facts.now_ms
-    }
-    members = facts.members.get(group.group_id, ())
-    view = GroupView(group=group, now_ms=facts.now_ms, members=members, held={"": leased} if leased else {})
-    looks = [
-        Look(view=view, topic=part.topic.name, partition=part.partition, high_watermark=facts.end(part))
-        for part in parts
-    ]
+    looks = _looks(group, parts, facts)
     oldest = [facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms]
     return GroupSummary(
         **group.stated(),
         status=status_of_group(group, [*unreadable, *map(status_of, figures, looks)]),
         lag=sum(each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)),
         oldest_at=to_time(min(oldest, default=None)),
-        member_count=len(members),
+        member_count=len(facts.members.get(group.group_id, ())),
         dead_letters=min(MAX_DEAD_LETTERS, facts.dead_letters[group.group_id]),
     )

@@ -44,14 +44,18 @@ class Lake:
         ends = {**(request.ends or {})}
         for partition, end in highs.items():
             ends[partition] = min(end, ends.get(partition, end))
-        found = await self._plans(topic, starts, ends)
+        limit = None
+        if request.max_segments is not None:
+            asked = sum(partition not in ends or starts[partition] < ends[partition] for partition in starts)
+            limit = max(1, request.max_segments // max(1, asked))
+        found = await self._plans(topic, starts, ends, limit)
         return lake.Plan(
             topic=topic.name,
             incarnation=topic.incarnation,
             epoch=topic.epoch,
             environment_id=scope.environment_id,
             store=self._extents.url,
-            partitions=tuple(_planned(n, found[n], starts[n], ends.get(n)) for n in range(topic.partitions)),
+            partitions=tuple(_planned(n, found[n], (starts[n], ends.get(n)), limit) for n in range(topic.partitions)),
         )
 
     async def watermarks(self, scope: Scope, request: lake.WatermarksRequest) -> lake.Watermarks:
@@ -192,15 +196,18 @@ class Lake:
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(segments))]
 
-    async def _plans(self, topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, ColdPlan]:
-        """Return the plan by partition, with one snapshot per cell."""
+    async def _plans(
+        self, topic: Topic, starts: Mapping[int, int], ends: Mapping[int, int], limit: int | None
+    ) -> dict[int, ColdPlan]:
+        """Return the plan by partition, each with up to `limit` segments, with one snapshot per cell."""
         for _ in range(2):
             calls = [
                 self._cells[cell].cold.plans(
                     [
                         ColdPlanRequest(pid=pid, start=starts[partition_of_id(pid)], end=ends.get(partition_of_id(pid)))
                         for pid in pids
-                    ]
+                    ],
+                    limit=limit,
                 )
                 for cell, pids in topic.pids_by_cell().items()
             ]
@@ -224,6 +231,7 @@ class Lake:
             epoch=topic.epoch,
             starts={partition: head.log_start for partition, head in heads.items()},
             ends={partition: head.next_offset for partition, head in heads.items()},
+            now=await self._cells[topic.cells[0]].clock(),
         )
 
     async def _heads(self, topic: Topic) -> dict[int, Head]:
@@ -244,17 +252,22 @@ class Lake:
         return dict(zip(every, await gathered(calls), strict=True))
 
 
-def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> lake.PartitionPlan:
-    head = found.head
+def _planned(partition: int, found: ColdPlan, asked: tuple[int, int | None], limit: int | None) -> lake.PartitionPlan:
+    head, (start, end) = found.head, asked
     start = min(max(start, head.log_start), head.next_offset)
     end = head.next_offset if end is None else max(start, min(end, head.next_offset))
     segments: list[Segment] = []
+    later: list[Segment] = []
     hot_from = start
     for segment in found.segments:
-        # If one is missing in between, the server finds the rest when it is asked for hot batches.
-        if segment.first <= hot_from < segment.end and hot_from < end:
+        if segment.end <= start or segment.first >= end:
+            continue
+        if segment.first <= hot_from:
             segments.append(segment)
             hot_from = segment.end
+        else:
+            later.append(segment)
+    last = found.segments[-1].end if found.segments else end
     return lake.PartitionPlan(
         partition=partition,
         log_start=head.log_start,
@@ -263,6 +276,8 @@ def _planned(partition: int, found: ColdPlan, start: int, end: int | None) -> la
         end=end,
         segments=tuple(segments),
         hot_from=min(hot_from, end),
+        later=tuple(later),
+        rest_from=last if len(found.segments) == limit and start < last < end else None,
     )
 
 

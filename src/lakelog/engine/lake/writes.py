@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from lakelog import failpoints
 from lakelog.engine.log.topics import Topics, no_partition
+from lakelog.engine.log.validators import Validators
 from lakelog.errors import Conflict, EpochChanged, InvalidBatch, LakelogError, Unavailable
 from lakelog.model import write
 from lakelog.model.message import partition_of_id
@@ -31,12 +32,14 @@ class Writes:
         catalog: Catalog,
         cells: dict[int, PartitionStore],
         topics: Topics,
+        validators: Validators,
         grew: Callable[[int, int, int, int], None],
     ) -> None:
         """Create the writes. `grew` gets the cell, partition, first offset and count of each append."""
         self._catalog = catalog
         self._cells = cells
         self._topics = topics
+        self._validators = validators
         self._grew = grew
 
     async def stage(
@@ -58,11 +61,15 @@ class Writes:
                     f"The number of a staged batch must be from 0 to {write.MAX_STAGED_NUMBER}, not {piece.number}."
                 )
             shares[topic.cells[piece.partition]].append(_batch(topic, options, piece))
+        if topic.settings.schema is not None:
+            payloads = {place: Payload(data=piece.payload, count=piece.count) for place, piece in enumerate(pieces)}
+            for refusal in (await self._validators.batch_refusals(topic, payloads)).values():
+                raise refusal
         await asyncio.gather(*(self._cells[cell].staging.stage(batches) for cell, batches in shares.items()))
 
     async def decide(self, scope: Scope, name: str, options: write.DecideOptions) -> write.Written:
         """Decide the write, and return the decision when all its messages are in the log. An earlier decision wins."""
-        write.check_write_id(options.write_id)
+        write.check_write_id(options.write_id, options.kind)
         write.check_attempts(options.attempts)
         topic = await self._topics.refresh(scope, name)
         if topic.incarnation != options.incarnation:
@@ -112,7 +119,7 @@ class Writes:
             attempts_hash=write.attempts_hash(options.attempts),
             count=options.count,
         )
-        stands = await self._catalog.writes.decide(decision, options.epoch)
+        stands = await self._catalog.writes.decide(decision, options.epoch, options.kind)
         if failpoints.armed:
             failpoints.hit("writes.after_decision")
         if stands is None:

@@ -19,6 +19,7 @@ from lakelog.engine.leasing.journal import Journal, PendingCommit, PendingOperat
 from lakelog.engine.leasing.loader import Loader
 from lakelog.engine.leasing.partition_stop import as_error
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
+from lakelog.meters import CONFLICTS, GROUP_COMMITS
 from lakelog.storage.groups import CommitResult, CommitStatus
 from lakelog.storage.store import PartitionStore
 
@@ -57,7 +58,9 @@ class JournalWriter:
         try:
             if failpoints.armed:
                 failpoints.hit("leases.before_commit")
+            began = time.perf_counter()
             answers = await self._cells[cell].groups.journals_commit(entries)
+            GROUP_COMMITS.add(time.perf_counter() - began, len(entries))
             self._heard(cell)
             if failpoints.armed:
                 failpoints.hit("leases.after_commit")
@@ -92,6 +95,8 @@ class JournalWriter:
             for pending in commit.pending:
                 pending.take_values(answer.taken)
         if answer.status is not CommitStatus.OK:
+            if answer.status is CommitStatus.CONFLICT:
+                CONFLICTS.add(0.0)
             self._again(commit, Unavailable("Too many servers change the group's progress at once; try again."))
             return []
         journal, entry = commit.journal, commit.entry

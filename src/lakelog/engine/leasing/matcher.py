@@ -63,7 +63,9 @@ class Matcher:
             return True
         if shares is None:
             shares = self._chosen[consumer] = {}
-        shares[partition] = share = 1 if apart else min(wants, max(left, wants // len(self._ready), 1))
+        # How much a partition has is not known before its messages are read, or while an answer frees some of them.
+        even = wants // max(1, len(self._ready) - len(shares))
+        shares[partition] = share = 1 if apart else min(wants, max(left, even, 1))
         self._left[partition] = left - share
         full = apart or len(shares) == MAX_PARTITIONS_PER_CONSUMER
         self._wants[consumer] = 0 if full else wants - share

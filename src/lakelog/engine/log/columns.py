@@ -7,10 +7,8 @@ has its own home cell.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,42 +17,18 @@ import pyarrow as pa
 from lakelog.batches import concat, encode, partitions_of, read_stream, split, to_messages
 from lakelog.batches.arrays import filled_numbers, from_numbers
 from lakelog.engine.log.publish import Frame, FrameReceipt, Publisher
+from lakelog.engine.log.threads import Threads
 from lakelog.engine.log.topics import Topics
-from lakelog.errors import EpochChanged, LakelogError, PartitionNotFound
+from lakelog.errors import EpochChanged, LakelogError, PartitionNotFound, SchemaViolation
 from lakelog.model.message import Message, message_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import Payload
-from lakelog.storage.turns import FairSemaphore
 
-INLINE_BYTES = 64 << 10
-_THREADS = 2
 _TRIES = 5
 
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
 Rows = npt.NDArray[np.int64]
 Results = list[Receipt | LakelogError]
-
-
-class Threads:
-    """A few threads for work on large bodies, which would delay other calls if it ran in the event loop.
-
-    Environments take turns, so that one with many large bodies delays the others by one body.
-    """
-
-    def __init__(self) -> None:
-        self._free = FairSemaphore(_THREADS)
-
-    async def run(self, size: int, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Made:
-        """Return the result of the work. Short work runs directly, because a thread switch would take longer."""
-        if size <= INLINE_BYTES:
-            return work(*args, **kwargs)
-        await self._free.acquire()
-        try:
-            return await asyncio.to_thread(work, *args, **kwargs)
-        finally:
-            self._free.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +138,8 @@ def _results(
         results.update(dict.fromkeys(cut.refused.tolist(), error))
     for rows, answer in zip(cut.rows, answers, strict=True):
         if isinstance(answer, LakelogError):
+            if isinstance(answer, SchemaViolation):
+                answer = answer.moved(rows.tolist())
             results.update(dict.fromkeys(rows.tolist(), answer))
             continue
         partition = answer.partition

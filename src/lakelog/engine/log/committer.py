@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from lakelog.engine.clock import Clock
 from lakelog.engine.coalescing import CoalescingPump
 from lakelog.engine.fairness import FairQueue
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
+from lakelog.meters import APPENDS
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
 from lakelog.model.topic import IDEMPOTENCY_MEMORY
@@ -208,7 +210,9 @@ class Committer:
                 if not self._clock.known and _has_relative_expiry(taken):
                     self._clock.heard(_ms(await self._store.clock()))
                 appends = [_append_of(parts, self._clock) for parts in taken]
+                began = perf_counter()
                 answers = await self._store.append(appends)
+                APPENDS.add(perf_counter() - began, sum(part.count for parts in taken for part in parts))
                 if failpoints.armed:
                     _hit_after_commit()
             except LakelogError as error:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakelog.errors import ConfigurationError, LakelogError, ObjectNotFound, OffsetOutOfRange, SegmentDamaged
 from lakelog.model.segment import Segment
@@ -24,6 +24,8 @@ from lakelog.reporting import FailureLog
 from lakelog.storage.store import HotBatch, PartitionStore, ReadResult
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakelog.objectstore import ObjectStore
     from lakelog.segments.reader import SegmentFile
 
@@ -32,7 +34,9 @@ _AT_ONCE = 6
 _STRETCH_MESSAGES = 4000
 _BATCH_MESSAGES = 1000
 KEPT_BYTES = 32 << 20
-"""The number of cached ranges. Groups that catch up read different parts of one file, each in order."""
+"""Bytes of cached ranges. Groups that catch up read different parts of one file, each in order."""
+KEPT_GROUP_BYTES = 128 << 20
+"""Bytes of cached row groups, from which ranges are encoded. Decoding a row group costs more than encoding a range."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,16 +51,19 @@ class Extents:
         self.url = url
         self._free = asyncio.Semaphore(_AT_ONCE)
         self._open: OrderedDict[str, _Opened] = OrderedDict()
-        self._kept = _Stretches()
+        self._kept: _Kept[list[HotBatch]]
+        self._groups: _Kept[pa.RecordBatch]
         self._failures = FailureLog("A segment cannot be read", "segment_read", _log)
         self._unused: list[_Opened] = []
         """Files that are no longer read; they are closed at the next read."""
+        self.drop(0)
 
     def drop(self, cell: int) -> None:
         """Drop the cached files of all cells, because there are few."""
         self._unused += self._open.values()
         self._open.clear()
-        self._kept = _Stretches()
+        self._kept = _Kept(lambda batches: sum(len(batch.payload) for batch in batches), lambda: KEPT_BYTES)
+        self._groups = _Kept(lambda group: group.nbytes, lambda: KEPT_GROUP_BYTES)
 
     async def read(
         self, store: PartitionStore, pid: int, offset: int, *, max_messages: int, max_bytes: int
@@ -118,7 +125,7 @@ class Extents:
     async def _run(self, segment: Segment, work: Callable[[_Opened], Found]) -> Found:
         opened = self._open.get(segment.path)
         if opened is None:
-            opened = self._open[segment.path] = _Opened(self._store, segment, self._kept)
+            opened = self._open[segment.path] = _Opened(self._store, segment, self._kept, self._groups)
         self._open.move_to_end(segment.path)
         if len(self._open) > OPEN_FILES:
             self._unused.append(self._open.popitem(last=False)[1])
@@ -154,44 +161,42 @@ class Extents:
         return open_store(self.url)
 
 
-class _Stretches:
-    """A thread-safe cache of the batches that were read last, by file and first offset."""
+class _Kept(Generic[Found]):
+    """A thread-safe cache of what was read last, by file and first offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[Found], int], limit: Callable[[], int]) -> None:
+        self._size = size
+        self._limit = limit
         self._mutex = threading.Lock()
-        self._found: OrderedDict[tuple[str, int], list[HotBatch]] = OrderedDict()
+        self._found: OrderedDict[tuple[str, int], Found] = OrderedDict()
         self._bytes = 0
 
-    def get(self, path: str, first: int) -> list[HotBatch] | None:
+    def get(self, path: str, first: int) -> Found | None:
         with self._mutex:
             found = self._found.get((path, first))
             if found is not None:
                 self._found.move_to_end((path, first))
             return found
 
-    def put(self, path: str, first: int, batches: list[HotBatch]) -> None:
+    def put(self, path: str, first: int, found: Found) -> None:
         with self._mutex:
-            self._drop(self._found.pop((path, first), []))
-            self._found[path, first] = batches
-            self._bytes += _size(batches)
-            while self._bytes > KEPT_BYTES and len(self._found) > 1:
-                self._drop(self._found.popitem(last=False)[1])
-
-    def _drop(self, batches: list[HotBatch]) -> None:
-        self._bytes -= _size(batches)
-
-
-def _size(batches: Sequence[HotBatch]) -> int:
-    return sum(len(batch.payload) for batch in batches)
+            before = self._found.pop((path, first), None)
+            self._found[path, first] = found
+            self._bytes += self._size(found) - (0 if before is None else self._size(before))
+            while self._bytes > self._limit() and len(self._found) > 1:
+                self._bytes -= self._size(self._found.popitem(last=False)[1])
 
 
 class _Opened:
     """A segment whose footer was read, for one thread at a time."""
 
-    def __init__(self, store: ObjectStore, segment: Segment, kept: _Stretches) -> None:
+    def __init__(
+        self, store: ObjectStore, segment: Segment, kept: _Kept[list[HotBatch]], groups: _Kept[pa.RecordBatch]
+    ) -> None:
         self._store = store
         self._segment = segment
         self._kept = kept
+        self._groups = groups
         self._mutex = threading.Lock()
         self._file: SegmentFile | None = None
 
@@ -257,7 +262,7 @@ class _Opened:
         from lakelog.segments.segment_batches import split_batches
 
         found = []
-        for run in split_batches(next(self._opened().read(first, end))):
+        for run in split_batches(self._rows(first, end)):
             for at in range(0, run.count, _BATCH_MESSAGES):
                 piece = run.batch.slice(at, _BATCH_MESSAGES)
                 found.append(
@@ -271,3 +276,12 @@ class _Opened:
                     )
                 )
         return found
+
+    def _rows(self, first: int, end: int) -> pa.RecordBatch:
+        """Return messages of one row group, which is read whole."""
+        start, stop = self._opened().group_at(first)
+        group = self._groups.get(self._segment.path, start)
+        if group is None:
+            group = next(self._opened().read(start, stop))
+            self._groups.put(self._segment.path, start, group)
+        return group.slice(first - start, end - first)

@@ -7,10 +7,12 @@ ignore the messages outside this range.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 
 from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.head_watch import HeadWatch
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.engine.waiters import Waiters
 from lakelog.errors import InvalidRequest, OffsetOutOfRange
@@ -18,8 +20,6 @@ from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.store import HeadState, PartitionStore, ReadResult
-
-_LOOK_EVERY_SECONDS = 1.0
 
 
 class Fetcher:
@@ -30,6 +30,10 @@ class Fetcher:
         self._extents = extents
         self._cells = extents.cells
         self._waiters = waiters
+        self._watch = HeadWatch(self._cells, waiters)
+
+    def close(self) -> None:
+        self._watch.close()
 
     async def fetch(
         self, scope: Scope, name: str, partition: int, position: Position, wanted: FetchLimits | None = None
@@ -52,11 +56,9 @@ class Fetcher:
                 if read.batches or left <= 0:
                     return _fetched(topic, partition, start, read, wanted)
                 has_waited = True
-                try:
-                    async with asyncio.timeout(min(left, _LOOK_EVERY_SECONDS)):
+                with contextlib.suppress(TimeoutError), self._watch.watching(topic.cells[partition], read.head):
+                    async with asyncio.timeout(left):
                         await grown.wait()
-                except TimeoutError:
-                    continue
 
     async def _read(self, topic: Topic, partition: int, start: int, wanted: FetchLimits) -> ReadResult | None:
         """Return the head; None if the topic was recreated. A missing head of an existing topic is created.

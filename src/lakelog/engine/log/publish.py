@@ -12,13 +12,17 @@ import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
 from lakelog.batches import body_hash, key_hash, partition_of
 from lakelog.engine.log.committer import AppendResult, Committer, PendingAppend
 from lakelog.engine.log.reserver import Reserver
+from lakelog.engine.log.scheduler import Scheduler
 from lakelog.engine.log.topics import Topics, no_partition
+from lakelog.engine.log.validators import Validators, named
 from lakelog.errors import EpochChanged, IdempotencyConflict, InvalidRequest, LakelogError, SequenceRefused, Unavailable
+from lakelog.model.limits import MAX_DELAY_MS
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
 from lakelog.model.position import Receipt
 from lakelog.model.topic import Scope, Topic
@@ -93,11 +97,18 @@ class Publisher:
     """Publishes to all topics; one per engine."""
 
     def __init__(
-        self, topics: Topics, committers: dict[int, Committer], reservers: dict[tuple[int, bool], Reserver]
+        self,
+        topics: Topics,
+        committers: dict[int, Committer],
+        reservers: dict[tuple[int, bool], Reserver],
+        scheduler: Scheduler,
+        validators: Validators,
     ) -> None:
         self._topics = topics
+        self._validators = validators
         self._committers = committers
         self._reservers = reservers
+        self._scheduler = scheduler
         self._turns: dict[int, int] = {}
 
     async def messages(
@@ -109,7 +120,10 @@ class Publisher:
         numbered: Numbered | None = None,
         epoch: int | None = None,
     ) -> list[Receipt | LakelogError]:
-        """Publish messages, and return a receipt or a refusal for each; all or nothing per partition."""
+        """Publish messages, and return a receipt or a refusal for each; all or nothing per partition.
+
+        Delayed messages are scheduled, and have a `ScheduledReceipt`.
+        """
         if len(messages) == 1 and (answer := await self._one(scope, name, messages[0], numbered, epoch)):
             return [answer]
         faults = {index: fault for index, message in enumerate(messages) if (fault := fault_of(message))}
@@ -120,6 +134,11 @@ class Publisher:
                 raise InvalidRequest("A sequence numbers the batches of one partition. Give each message's partition.")
             if any(message.idempotency_key is not None for message in messages):
                 raise InvalidRequest("Give a sequence or idempotency keys, not both: either makes a retry safe.")
+            if any(message.schedule is not None for message in messages):
+                raise InvalidRequest(
+                    "A delayed message has no sequence. Send it without `producer`; an idempotency key makes a retry "
+                    "safe."
+                )
             if faults:
                 # A numbered batch is one unit: a retry must find all of it or nothing.
                 raise next(iter(faults.values()))
@@ -172,8 +191,10 @@ class Publisher:
         if (
             topic is None
             or message.idempotency_key is not None
+            or message.schedule is not None
             or (numbered and partition is None)
             or fault_of(message)
+            or (topic.settings.schema is not None and not self._validators.accepts(topic, message))
         ):
             return None
         if partition is None:
@@ -249,6 +270,15 @@ class Publisher:
     ) -> _Round[Receipt]:
         found: _Round[Receipt] = _Round(topic)
         chosen: dict[int, int] = {}
+        if topic.settings.schema is not None:
+            refused = await self._validators.refusals(topic, messages)
+            if len(messages) > 1:
+                refused = {index: named(error, index) for index, error in refused.items()}
+            if refused and numbered:
+                # A numbered batch is one unit: a retry must find all of it or nothing.
+                refused = dict.fromkeys(messages, next(iter(refused.values())))
+            found.answers.update(refused)
+            messages = {index: message for index, message in messages.items() if index not in refused}
         for index, message in messages.items():
             partition = self._choose(topic, message)
             if 0 <= partition < topic.partitions:
@@ -256,6 +286,8 @@ class Publisher:
             else:
                 found.answers[index] = no_partition(topic, partition)
         hashes = await self._reserve(topic, messages, chosen, found)
+        if any(messages[index].schedule is not None for index in chosen):
+            await self._schedule(found, messages, chosen, hashes, epoch)
         parts = _parts(topic, messages, chosen, hashes)
         if numbered and len(parts) > 1:
             raise InvalidRequest(
@@ -270,9 +302,30 @@ class Publisher:
             _answer_messages(found, part, indexes, outcome)
         return found
 
+    async def _schedule(
+        self,
+        found: _Round[Receipt],
+        messages: dict[int, Message],
+        chosen: dict[int, int],
+        hashes: dict[int, bytes],
+        epoch: int | None,
+    ) -> None:
+        """Schedule the delayed messages. Only those whose time has passed remain in `chosen`, with their marks."""
+        delayed = {index: messages[index] for index in chosen if messages[index].schedule is not None}
+        outcome = await self._scheduler.schedule(found.topic, delayed, chosen, hashes, epoch)
+        found.answers.update(outcome.answers)
+        found.changed.update(outcome.changed)
+        hashes.update(outcome.past)
+        for index in delayed.keys() - outcome.past.keys():
+            del chosen[index]
+
     async def _frames_once(self, topic: Topic, frames: dict[int, Frame]) -> _Round[FrameReceipt]:
         found: _Round[FrameReceipt] = _Round(topic)
         parts: dict[int, PendingAppend] = {}
+        if topic.settings.schema is not None:
+            payloads = {index: frame.payload for index, frame in frames.items()}
+            found.answers.update(await self._validators.batch_refusals(topic, payloads))
+            frames = {index: frame for index, frame in frames.items() if index not in found.answers}
         for index, frame in frames.items():
             if not 0 <= frame.partition < topic.partitions:
                 found.answers[index] = no_partition(topic, frame.partition)
@@ -328,7 +381,7 @@ class Publisher:
                 key_hash=hashed,
                 body_hash=body_hash(messages[index]),
                 partition=partition,
-                memory=topic.settings.idempotency_memory,
+                memory=topic.settings.idempotency_memory + _delay(messages[index]),
             )
             # If both are in one cell, the message's own durable commit makes the reservation durable too. Another
             # server may have chosen another partition before, so only a topic with one cell can be sure.
@@ -410,6 +463,16 @@ def _answer_messages(
                 offset=at,
                 duplicate=outcome.duplicate or earlier is not None,
             )
+
+
+def _delay(message: Message) -> timedelta:
+    """Return about how long after its reservation the message is appended."""
+    schedule = message.schedule
+    if schedule is None:
+        return timedelta(0)
+    if schedule.deliver_at is not None:
+        return max(timedelta(0), schedule.deliver_at - datetime.now(UTC))
+    return timedelta(milliseconds=min(schedule.delay_ms or 0, MAX_DELAY_MS))
 
 
 def _size(message: Message) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import builtins
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from lakelog.engine.changes import Changes
 from lakelog.errors import Conflict, InvalidRequest, OutcomeUnknown, PartitionNotFound, TopicExists, TopicNotFound
 from lakelog.model.message import partition_of_id
 from lakelog.model.names import check_name
+from lakelog.model.schema import SchemaSetting
 from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
 from lakelog.model.topic_info import PartitionInfo, RetentionLimits, TopicInfo
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
@@ -122,13 +123,15 @@ class Topics:
         partitions: int = 1,
         settings: TopicSettings | None = None,
         *,
+        schema: str | None = None,
         if_missing: bool = False,
     ) -> Topic:
+        """Create a topic. `schema` is the version of its schema that the settings name, as JSON."""
         check_name("topic", name)
         cells = self._place(0, check_partitions(partitions))
         at, forgotten = time.monotonic(), self._forgotten
         try:
-            topic = await self._catalog.topic_create(scope, name, settings or TopicSettings(), cells)
+            topic = await self._catalog.topic_create(scope, name, settings or TopicSettings(), cells, schema)
         except TopicExists:
             if not if_missing:
                 raise
@@ -187,6 +190,15 @@ class Topics:
                 )
             added = self._place(topic.partitions, partitions)
         return await self._catalog.topic_alter(topic, change(topic.settings), added)
+
+    async def write_schema(self, topic: Topic, setting: SchemaSetting | None, schema: str | None) -> Topic:
+        """Write the schema of a topic. Raise `Conflict` if the topic changed since it was read."""
+        try:
+            settings = replace(topic.settings, schema=setting)
+            return await self._catalog.topic_alter(topic, settings, (), schema)
+        finally:
+            # Also after an unknown outcome.
+            self._changes.topic_changed(topic.incarnation)
 
     async def delete(self, scope: Scope, name: str) -> None:
         topic = await self.refresh(scope, name)
@@ -264,6 +276,8 @@ def topic_info(topic: Topic, heads: Sequence[Head] | None = None, now: datetime 
         tags=settings.tags,
         metadata=settings.metadata,
         created_at=topic.created_at,
+        schema_version=None if settings.schema is None else settings.schema.version,
+        compatibility=None if settings.schema is None else settings.schema.compatibility,
         described=None if heads is None else partition_infos(heads),
         now=now,
     )

@@ -8,12 +8,14 @@ from dataclasses import replace
 from itertools import count
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryOrphans
 from lakelog.storage.memory.group_catalog import MemoryGroupCatalog
 from lakelog.storage.memory.pipelines import MemoryPipelines
+from lakelog.storage.memory.rejected import MemoryRejected
 from lakelog.storage.memory.staging import MemoryWriteCatalog
 
 
@@ -26,10 +28,12 @@ class MemoryCatalog:
         self._orphans = MemoryOrphans(clock)
         self._pipelines = MemoryPipelines(clock)
         self._writes = MemoryWriteCatalog(clock, self._open_topic)
+        self.rejected = MemoryRejected(clock)
         self._incarnations = count(1)
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._topics: dict[tuple[int, str], Topic] = {}
         self._deleted: dict[int, Topic] = {}
+        self._schemas: dict[int, dict[int, SchemaRecord]] = {}
         self._tokens: dict[bytes, tuple[Scope, Token]] = {}
 
     @property
@@ -61,7 +65,9 @@ class MemoryCatalog:
         new = Scope(project=project, environment=environment, environment_id=len(self._scopes) + 1)
         return self._scopes.setdefault((project, environment), new)
 
-    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
+    async def topic_create(
+        self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int], schema: str | None = None
+    ) -> Topic:
         await asyncio.sleep(0)
         place = (scope.environment_id, name)
         if place in self._topics:
@@ -76,6 +82,7 @@ class MemoryCatalog:
             settings=settings,
             created_at=self._clock(),
         )
+        self._add_schema(self._topics[place], schema)
         return self._topics[place]
 
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
@@ -91,7 +98,9 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         return sorted(self._topics.values(), key=lambda topic: topic.incarnation)
 
-    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
+    async def topic_alter(
+        self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None
+    ) -> Topic:
         await asyncio.sleep(0)
         present = self._present(topic)
         if present is None:
@@ -108,7 +117,17 @@ class MemoryCatalog:
             version=present.version + 1,
         )
         self._topics[topic.scope.environment_id, topic.name] = altered
+        self._add_schema(altered, schema)
         return altered
+
+    async def schema_find(self, incarnation: int, version: int) -> SchemaRecord | None:
+        await asyncio.sleep(0)
+        return self._schemas.get(incarnation, {}).get(version)
+
+    async def schema_versions(self, incarnation: int, *, limit: int = 1000) -> list[SchemaVersion]:
+        await asyncio.sleep(0)
+        records = self._schemas.get(incarnation, {}).values()
+        return [SchemaVersion(version=record.version, created_at=record.created_at) for record in records][-limit:]
 
     async def topic_delete(self, topic: Topic) -> bool:
         await asyncio.sleep(0)
@@ -126,23 +145,35 @@ class MemoryCatalog:
     async def topic_forget(self, topic: Topic) -> None:
         await asyncio.sleep(0)
         self._deleted.pop(topic.incarnation, None)
+        self._schemas.pop(topic.incarnation, None)
         self._groups.forget_topic(topic.incarnation)
 
     async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
         await asyncio.sleep(0)
+        if token.parent is not None:
+            kept = {key: each for key, each in self._tokens.items() if not self._is_expired_child(each[1])}
+            self._tokens = kept
         self._tokens[token_hash] = (scope, token)
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
         await asyncio.sleep(0)
-        return self._tokens.get(token_hash)
+        return self._valid([token_hash]).get(token_hash)
 
     async def tokens_find(self, token_hashes: Sequence[bytes]) -> dict[bytes, tuple[Scope, Token]]:
         await asyncio.sleep(0)
-        return {each: self._tokens[each] for each in token_hashes if each in self._tokens}
+        return self._valid(token_hashes)
+
+    def _valid(self, token_hashes: Sequence[bytes]) -> dict[bytes, tuple[Scope, Token]]:
+        found = {each: self._tokens[each] for each in token_hashes if each in self._tokens}
+        return {each: (scope, token) for each, (scope, token) in found.items() if self._has_parent(token)}
 
     async def token_list(self, scope: Scope) -> list[Token]:
         await asyncio.sleep(0)
-        return [token for owner, token in self._tokens.values() if owner == scope]
+        return [
+            token
+            for owner, token in self._tokens.values()
+            if owner == scope and self._has_parent(token) and not self._is_expired_child(token)
+        ]
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool:
         await asyncio.sleep(0)
@@ -159,6 +190,19 @@ class MemoryCatalog:
 
     async def close(self) -> None:
         """Do nothing: other users of the object continue."""
+
+    def _has_parent(self, token: Token) -> bool:
+        """Return whether the token has no parent, or one that is not revoked."""
+        return token.parent is None or any(each.id == token.parent for _, each in self._tokens.values())
+
+    def _is_expired_child(self, token: Token) -> bool:
+        return token.parent is not None and token.is_over(self._clock())
+
+    def _add_schema(self, topic: Topic, text: str | None) -> None:
+        if text is not None and topic.settings.schema is not None:
+            version = topic.settings.schema.version
+            record = SchemaRecord(version=version, text=text, created_at=self._clock())
+            self._schemas.setdefault(topic.incarnation, {})[version] = record
 
     def _present(self, topic: Topic) -> Topic | None:
         """Return the topic of this incarnation if it is open."""

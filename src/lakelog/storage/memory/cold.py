@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.message import partition_of_id
@@ -27,6 +27,10 @@ class StoredSegment:
 
 def _end(stored: StoredSegment) -> int:
     return stored.segment.end
+
+
+def _day(time: datetime) -> date:
+    return time.astimezone(UTC).date()
 
 
 class MemoryCold:
@@ -68,7 +72,7 @@ class MemoryCold:
 
     # The protocol -----------------------------------------------------------------------------------------------------
 
-    async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
+    async def plans(self, asks: Sequence[ColdPlanRequest], *, limit: int | None = None) -> list[ColdPlan]:
         await asyncio.sleep(0)
         found = []
         for ask in sorted(asks, key=lambda ask: ask.pid):
@@ -80,7 +84,7 @@ class MemoryCold:
                     for each in self._segments.get(ask.pid, ())
                     if each.verified_at is not None and each.segment.end > low and each.segment.first < high
                 ]
-                found.append(ColdPlan(head=head, segments=segments))
+                found.append(ColdPlan(head=head, segments=segments[:limit]))
         return found
 
     async def search_time(self, pid: int, time: datetime) -> tuple[int, Segment | None]:
@@ -203,12 +207,14 @@ class MemoryCold:
             first = self._batch_at(head.pid, start)
             assert first is not None
             base, begin, batch = max(first.base, head.log_start), first.bytes_end - len(first.payload), first
-            while batch.end < limit and batch.bytes_end - begin < segment_bytes:
+            is_day_over = False
+            while batch.end < limit and batch.bytes_end - begin < segment_bytes and not is_day_over:
                 following = self._batch_at(head.pid, batch.end)
                 assert following is not None
-                batch = following
+                is_day_over = _day(following.appended_at) > _day(first.appended_at)
+                batch = batch if is_day_over else following
             size = batch.bytes_end - begin
-            if over is None and size < min(segment_bytes, min_bytes) and first.appended_at > old:
+            if over is None and not is_day_over and size < min(segment_bytes, min_bytes) and first.appended_at > old:
                 return
             yield TierRange(partition=partition_of_id(head.pid), first=base, end=batch.end, bytes=size)
             start = batch.end

@@ -19,6 +19,8 @@ from lakelog.storage.memory.groups import MemoryGroups
 from lakelog.storage.memory.hot_tables import HotTables
 from lakelog.storage.memory.listener import MemoryAnnouncements
 from lakelog.storage.memory.partition_record import PartitionRecord, ProducerRecord, judge_keyed, judge_sequenced
+from lakelog.storage.memory.relays import MemoryRelays
+from lakelog.storage.memory.scheduled import MemoryScheduled
 from lakelog.storage.memory.staging import MemoryStaging
 from lakelog.storage.memory.timelines import MemoryTimelines
 from lakelog.storage.store import (
@@ -51,12 +53,14 @@ class MemoryStore(MemoryAnnouncements):
         self._elections = MemoryElections(clock)
         self._staging = MemoryStaging(clock, self._head, self._is_deleted, self._append_one)
         self._partitions: dict[int, PartitionRecord] = {}
+        self.scheduled = MemoryScheduled(clock, self._partitions.get, self._append_one)
         self._deleted: dict[int, datetime] = {}
         self._closed: set[int] = set()
         """Incarnations of topics whose partitions were removed."""
         self._reservations: dict[tuple[int, bytes], tuple[Reservation, datetime]] = {}
         """The reservation of each incarnation and key, and when it expires."""
         self._hot = HotTables(clock())
+        self.relays = MemoryRelays(clock, self._append_one)
         self.timelines = MemoryTimelines()
 
     @property
@@ -185,8 +189,7 @@ class MemoryStore(MemoryAnnouncements):
 
     async def trim(self, incarnation_memory: dict[int, timedelta]) -> Trimmed:
         await asyncio.sleep(0)
-        now = self._clock()
-        heads = producers = 0
+        now, heads, producers = self._clock(), 0, 0
         over = [key for key, (_, expires_at) in self._reservations.items() if expires_at <= now]
         for key in over:
             del self._reservations[key]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from lakelog.model.message import PARTITION_BITS
 from lakelog.model.topic import Topic
-from lakelog.model.write import writer_of
+from lakelog.model.write import WriteKind, writer_of
 from lakelog.storage.memory.clock import Clock
 from lakelog.storage.staging import (
     DECISION_MEMORY,
@@ -29,6 +29,8 @@ class _RecordedDecision:
     """A decision, and when its write was promoted completely."""
 
     decision: WriteDecision
+    writer: tuple[str, int]
+    """The query and the number of its micro-batch; the write id and 0 for a batch write."""
     finished_at: datetime | None = None
 
 
@@ -40,18 +42,22 @@ class MemoryWriteCatalog:
         self._open_topic = open_topic
         self._made: dict[tuple[int, str], _RecordedDecision] = {}
 
-    async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
+    async def decide(
+        self, decision: WriteDecision, epoch: int, kind: WriteKind = WriteKind.BATCH
+    ) -> WriteDecision | None:
         await asyncio.sleep(0)
         place = (decision.incarnation, decision.write_id)
         topic = self._open_topic(decision.incarnation)
         if place not in self._made and topic is not None and topic.epoch == epoch:
-            self._made[place] = _RecordedDecision(decision=decision)
+            writer = writer_of(decision.write_id, kind)
+            self._made[place] = _RecordedDecision(decision=decision, writer=writer)
         return self._find(*place)
 
     async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
         await asyncio.sleep(0)
         empty = WriteDecision(incarnation=incarnation, write_id=write_id, attempts=(), attempts_hash=b"", count=0)
-        return self._made.setdefault((incarnation, write_id), _RecordedDecision(decision=empty)).decision
+        made = _RecordedDecision(decision=empty, writer=(write_id, 0))
+        return self._made.setdefault((incarnation, write_id), made).decision
 
     async def find(self, incarnation: int, write_id: str) -> WriteDecision | None:
         await asyncio.sleep(0)
@@ -62,13 +68,13 @@ class MemoryWriteCatalog:
         made = self._made.get((incarnation, write_id))
         if made is not None and made.finished_at is None:
             done = replace(made.decision, attempts=(), finished=True)
-            self._made[incarnation, write_id] = _RecordedDecision(decision=done, finished_at=self._clock())
+            self._made[incarnation, write_id] = replace(made, decision=done, finished_at=self._clock())
 
     async def trim(self, memory: timedelta = DECISION_MEMORY, newest_memory: timedelta = NEWEST_DECISION_MEMORY) -> int:
         await asyncio.sleep(0)
         newest: dict[tuple[int, str], int] = {}
-        for incarnation, write_id in self._made:
-            writer, number = writer_of(write_id)
+        for (incarnation, _), made in self._made.items():
+            writer, number = made.writer
             newest[incarnation, writer] = max(number, newest.get((incarnation, writer), 0))
         now = self._clock()
         doomed = [
@@ -79,7 +85,7 @@ class MemoryWriteCatalog:
             and (
                 self._open_topic(incarnation) is None
                 or made.finished_at < now - newest_memory
-                or writer_of(write_id)[1] < newest[incarnation, writer_of(write_id)[0]]
+                or made.writer[1] < newest[incarnation, made.writer[0]]
             )
         ]
         for place in doomed:

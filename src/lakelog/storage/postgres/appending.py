@@ -1,7 +1,8 @@
 """Appends on PostgreSQL: offsets from the function `lakelog.append`, batches into the active roll's hot table.
 
-Both happen in one statement. A redrive also marks its dead letters in that statement. The active roll that is
-remembered here is a guess that the function corrects.
+Both happen in one statement. A redrive also marks its dead letters in that statement, a relay records the messages of
+its outbox, and a delivery removes its scheduled messages. The active roll that is remembered here is a guess that the
+function corrects.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from typing import Any, LiteralString
 import asyncpg
 
 from lakelog import failpoints
+from lakelog.storage.outbox import RelayedAppend
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.store import Append, Appended, PartVerdict, Refusal, Refused, Verdict
 
 _SQL = load("partitions")
 _ROLLED = 5
-_NOT_DEAD = 6
+_ABSENT = 6
+"""The status of a dead letter that is not dead, or of a scheduled message that is not due. Nothing is written."""
+_REPLACED = 7
 
 
 class Appender:
@@ -29,21 +33,36 @@ class Appender:
         self._roll = 0
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
+        answers, _ = await self._append("batches_append", appends)
+        if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
+            # The first write of a repeat is visible even if its wait for the standby was cancelled.
+            await self._database.await_standby()
+        return [answers[append.pid] for append in appends]
+
+    async def deliver(self, appends: Sequence[Append]) -> tuple[list[Appended | Refused], list[tuple[int, bytes]]]:
+        """Deliver scheduled messages as described in `ScheduledStore.deliver`, with keys as (pid, mark)."""
+        answers, absent = await self._append("batches_deliver", appends)
+        return [answers[append.pid] for append in appends if not absent], absent
+
+    async def _append(
+        self, query: str, appends: Sequence[Append]
+    ) -> tuple[dict[int, Appended | Refused], list[tuple[int, bytes]]]:
+        """Append, again after a roll. A delivery that wrote nothing returns the messages that are not due."""
         answers: dict[int, Appended | Refused] = {}
         waiting = {append.pid: append for append in sorted(appends, key=lambda append: append.pid)}
         roll = await self.roll()
         timeline = 0
         while waiting:
             some = list(waiting.values())
-            memories = [keyed.memory for append in some for keyed in append.keyed]
-            rows = await self._write("batches_append", roll, some, memories)
+            keyed = [(append.pid, each) for append in some for each in append.keyed]
+            rows = await self._write(query, roll, some, [each.memory for _, each in keyed])
+            if rows[0]["status"] == _ABSENT:
+                absent = [keyed[row["part"]] for row in rows]
+                return {}, [(pid, each.key_hash) for pid, each in absent]
             roll = self._sort_out(rows, waiting, answers) or roll
             timeline = self._database.check_timeline(timeline)
             waiting = {pid: append for pid, append in waiting.items() if pid not in answers}
-        if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
-            # The first write of a repeat is visible even if its wait for the standby was cancelled.
-            await self._database.await_standby()
-        return [answers[append.pid] for append in appends]
+        return answers, []
 
     async def redrive(
         self, group_id: int, keys: Sequence[tuple[int, int]], append: Append
@@ -54,10 +73,30 @@ class Appender:
         leading = (group_id, [offset for offset, _ in keys], [epoch for _, epoch in keys])
         while append.pid not in answers:
             rows = await self._write("batches_redrive", roll, [append], *leading)
-            if gone := {row["part"] for row in rows if row["status"] == _NOT_DEAD}:
+            if gone := {row["part"] for row in rows if row["status"] == _ABSENT}:
                 return None, [part not in gone for part in range(len(keys))]
             roll = self._sort_out(rows, {append.pid: append}, answers) or roll
         return answers[append.pid], [True] * len(keys)
+
+    async def relay(
+        self, outbox_id: int, epoch: int, appends: Sequence[RelayedAppend]
+    ) -> list[Appended | Refused] | None:
+        """Append messages of an outbox as described in `RelayStore.relay`."""
+        answers: dict[int, Appended | Refused] = {}
+        waiting = {each.append.pid: each for each in sorted(appends, key=lambda each: each.append.pid)}
+        roll = await self.roll()
+        timeline = 0
+        while waiting:
+            marked = [(pid, *mark) for pid, each in waiting.items() for mark in each.marks]
+            columns = ([row[place] for row in marked] for place in range(3))
+            some = {pid: each.append for pid, each in waiting.items()}
+            rows = await self._write("batches_relay", roll, list(some.values()), outbox_id, epoch, *columns)
+            if any(row["status"] == _REPLACED for row in rows):
+                return None
+            roll = self._sort_out(rows, some, answers) or roll
+            timeline = self._database.check_timeline(timeline)
+            waiting = {pid: each for pid, each in waiting.items() if pid not in answers}
+        return [answers[each.append.pid] for each in appends]
 
     async def roll(self) -> int:
         """Return the newest roll that this process knows."""
@@ -124,7 +163,7 @@ class _AppendColumns:
 
 
 def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
-    """Return the arguments that `batches_append` and `batches_redrive` share, in order."""
+    """Return the arguments that all statements which append share, in order."""
     columns: list[list[Any]] = [[] for _ in range(17)]
     for append in appends:
         last = size = 0

@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.postgres.cold import PostgresOrphans
@@ -19,6 +20,7 @@ from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_catalog import PostgresGroupCatalog
 from lakelog.storage.postgres.pipelines import PostgresPipelines
 from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.rejected import PostgresRejected
 from lakelog.storage.postgres.rows import scope_of, token_of, topic_of
 from lakelog.storage.postgres.staging import PostgresWriteCatalog
 
@@ -34,6 +36,7 @@ class PostgresCatalog:
         self._orphans = PostgresOrphans(database)
         self._pipelines = PostgresPipelines(database)
         self._writes = PostgresWriteCatalog(database)
+        self.rejected = PostgresRejected(database)
 
     @property
     def groups(self) -> PostgresGroupCatalog:
@@ -67,11 +70,12 @@ class PostgresCatalog:
         assert scope is not None, "environments are never deleted"
         return scope
 
-    async def topic_create(self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int]) -> Topic:
+    async def topic_create(
+        self, scope: Scope, name: str, settings: TopicSettings, cells: Sequence[int], schema: str | None = None
+    ) -> Topic:
         slots = sorted(set(cells))
-        rows = await self._write(
-            "topic_create", scope.environment_id, name, list(cells), slots, _settings_text(settings)
-        )
+        values = (_settings_text(settings), _schema_version(settings), schema)
+        rows = await self._write("topic_create", scope.environment_id, name, list(cells), slots, *values)
         if not rows:
             raise TopicExists(f"Topic '{name}' already exists.", topic=name)
         return Topic(
@@ -95,10 +99,11 @@ class PostgresCatalog:
     async def topic_list_all(self) -> list[Topic]:
         return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_all")]
 
-    async def topic_alter(self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int]) -> Topic:
-        rows = await self._write(
-            "topic_alter", topic.incarnation, topic.version, _settings_text(settings), list(added_cells)
-        )
+    async def topic_alter(
+        self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None
+    ) -> Topic:
+        values = (_settings_text(settings), list(added_cells), _schema_version(settings), schema)
+        rows = await self._write("topic_alter", topic.incarnation, topic.version, *values)
         if not rows:
             if not await self._read("topic_check_open", topic.incarnation):
                 raise TopicNotFound(f"Topic '{topic.name}' was deleted.", topic=topic.name)
@@ -107,6 +112,14 @@ class PostgresCatalog:
             )
         epoch, version, cells = rows[0]
         return replace(topic, settings=settings, epoch=epoch, version=version, cells=tuple(cells))
+
+    async def schema_find(self, incarnation: int, version: int) -> SchemaRecord | None:
+        rows = await self._read("schema_find", incarnation, version)
+        return SchemaRecord(version=version, text=rows[0]["schema"], created_at=rows[0]["created_at"]) if rows else None
+
+    async def schema_versions(self, incarnation: int, *, limit: int = 1000) -> list[SchemaVersion]:
+        rows = await self._read("schema_versions", incarnation, limit)
+        return [SchemaVersion(version=row["version"], created_at=row["created_at"]) for row in reversed(rows)]
 
     async def topic_delete(self, topic: Topic) -> bool:
         return bool(await self._write("topic_delete", topic.incarnation))
@@ -118,7 +131,7 @@ class PostgresCatalog:
         await self._write("topic_forget", topic.incarnation)
 
     async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
-        rights = sorted(right.value for right in token.rights)
+        rights = [right.value for right in token.rights]
         await self._write(
             "token_create",
             token.id,
@@ -128,6 +141,7 @@ class PostgresCatalog:
             rights,
             token.created_at,
             token.expires_at,
+            token.parent,
         )
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
@@ -157,6 +171,10 @@ class PostgresCatalog:
 
     async def _write(self, query: str, *arguments: object) -> list[asyncpg.Record]:
         return await self._database.write(_SQL[query], *arguments)
+
+
+def _schema_version(settings: TopicSettings) -> int:
+    return settings.schema.version if settings.schema is not None else 0
 
 
 def _settings_text(settings: TopicSettings) -> str:

@@ -34,12 +34,13 @@ class PostgresCold:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def plans(self, asks: Sequence[ColdPlanRequest]) -> list[ColdPlan]:
+    async def plans(self, asks: Sequence[ColdPlanRequest], *, limit: int | None = None) -> list[ColdPlan]:
         rows = await self._database.read(
             _SQL["plans_read"],
             [ask.pid for ask in asks],
             [ask.start for ask in asks],
             [_LAST_OFFSET if ask.end is None else ask.end for ask in asks],
+            limit,
         )
         found: dict[int, tuple[asyncpg.Record, list[Segment]]] = {}
         for row in rows:
@@ -80,6 +81,8 @@ class PostgresCold:
             [segment.first_at for segment in each],
             [segment.last_at for segment in each],
             [segment.epoch for segment in each],
+            # PostgreSQL has no arrays of arrays of different lengths.
+            ["{" + ",".join(map(str, segment.groups)) + "}" for segment in each],
         )
         answers = {row["part"]: row for row in rows}
         return [_registered(answers[part]) for part in range(len(segments))]

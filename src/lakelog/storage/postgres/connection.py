@@ -7,26 +7,28 @@ the highest timeline of the database that this process has seen.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from time import perf_counter
 from typing import LiteralString
-from weakref import WeakValueDictionary
 
 import asyncpg
 
 from lakelog.errors import ConfigurationError, LakelogError, OutcomeUnknown, SchemaOutOfDate, Unavailable
-from lakelog.reporting import FailureLog
+from lakelog.meters import CONNECTION_WAITS
 from lakelog.storage.postgres.address import DatabaseAddress, address_of
-from lakelog.storage.postgres.connecting import LOST, NotWritable, Session, open_session, reason_of, refusal_of
+from lakelog.storage.postgres.connecting import LOST, NotWritable, Session, open_session, reason_of
 from lakelog.storage.postgres.connection_room import POOL_SIZE, ConnectionRoom
 from lakelog.storage.postgres.late_check import LateCheck
+from lakelog.storage.postgres.outages import outages_of
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.timeline import Follower, timeline_of
 
 TRIM_ROWS = 20_000
 """Number of rows that one statement of background work deletes."""
 ACQUIRE_SECONDS = 10.0
+WAIT_SECONDS = 0.001
+"""A statement that waits for a connection for less than this is not counted as waiting."""
 CHECK_SECONDS = 2.0
 SETTINGS = {
     "application_name": "lakelog",
@@ -53,48 +55,6 @@ _DEFINITE = (
 )
 
 _SQL = load("partitions")
-_log = logging.getLogger(__name__)
-
-
-class Outages:
-    """The log lines about outages of one database, for all connections of this process."""
-
-    def __init__(self, address: DatabaseAddress) -> None:
-        name = f"PostgreSQL at {address}"
-        self._address = address
-        fields = {"database": str(address)}
-        self._connections = FailureLog(name, "database", _log, fields=fields)
-        self._statements = FailureLog(name, "database_statement", _log, fields=fields)
-        self._is_refused = False
-
-    def not_connected(self, error: LakelogError) -> None:
-        """Record that no connection could be opened. The outage ends when one can; open connections do not count."""
-        self._is_refused = True
-        cause = error.__cause__ or error
-        refusal = refusal_of(self._address, cause)
-        self._connections.failed(refusal or reason_of(cause), level=logging.ERROR if refusal else logging.WARNING)
-
-    def lost(self, error: BaseException) -> None:
-        self._connections.failed(reason_of(error))
-
-    def statement_failed(self, reason: str) -> None:
-        self._statements.failed(reason)
-
-    def connected(self) -> None:
-        self._is_refused = False
-        self._connections.recovered()
-
-    @property
-    def is_on(self) -> bool:
-        return self._connections.since is not None
-
-    def answered(self) -> None:
-        if not self._is_refused:
-            self._connections.recovered()
-
-
-_outages: WeakValueDictionary[DatabaseAddress, Outages] = WeakValueDictionary()
-"""Outages by database. The catalog and the default cell share a database."""
 
 
 class Database:
@@ -104,7 +64,7 @@ class Database:
         self._url = url
         self._address = address_of(url)
         self._size = size
-        self._outages = _outages.setdefault(self._address, Outages(self._address))
+        self._outages = outages_of(self._address)
         self._is_open = False
         self._room = ConnectionRoom(size)
         self._idle: list[Session] = []
@@ -321,8 +281,11 @@ class Database:
             await self._late.run()
             self._late = None
         try:
+            began = perf_counter()
             async with asyncio.timeout(ACQUIRE_SECONDS):
                 await self._room.acquire()
+            if (waited := perf_counter() - began) >= WAIT_SECONDS:
+                CONNECTION_WAITS.add(waited)
         except TimeoutError:
             reason = f"all {self._size} connections of this process were busy for {ACQUIRE_SECONDS:g} s"
             self._outages.statement_failed(reason)

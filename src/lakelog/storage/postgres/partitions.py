@@ -26,7 +26,9 @@ from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.elections import PostgresElections
 from lakelog.storage.postgres.groups import PostgresGroups
 from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.relays import PostgresRelays
 from lakelog.storage.postgres.rows import head_of, segment_of
+from lakelog.storage.postgres.scheduled import PostgresScheduled
 from lakelog.storage.postgres.staging import PostgresStaging
 from lakelog.storage.postgres.timelines import PostgresTimelines
 from lakelog.storage.postgres.trimming import LogTrimmer
@@ -72,6 +74,8 @@ class PostgresStore(PostgresChanges):
         self._cold = PostgresCold(database)
         self._elections = PostgresElections(database)
         self._staging = PostgresStaging(database, self._appender)
+        self.relays = PostgresRelays(database, self._appender)
+        self._scheduled = PostgresScheduled(database, self._appender)
         self.timelines = PostgresTimelines(database)
         self._trimmer = LogTrimmer(database)
 
@@ -86,6 +90,10 @@ class PostgresStore(PostgresChanges):
     @property
     def staging(self) -> PostgresStaging:
         return self._staging
+
+    @property
+    def scheduled(self) -> PostgresScheduled:
+        return self._scheduled
 
     @property
     def elections(self) -> PostgresElections:

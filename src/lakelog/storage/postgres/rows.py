@@ -36,9 +36,10 @@ def token_of(row: asyncpg.Record) -> Token:
     return Token(
         id=row["token_id"],
         name=row["name"],
-        rights=frozenset(Right(right) for right in row["rights"]),
+        rights=tuple(Right(right) for right in row["rights"]),
         created_at=row["created_at"],
         expires_at=row["expires_at"],
+        parent=row["parent_id"],
     )
 
 
@@ -94,4 +95,5 @@ def segment_of(row: asyncpg.Record) -> Segment:
         first_at=row["first_at"],
         last_at=row["last_at"],
         epoch=row["segment_epoch"],
+        groups=tuple(row["groups"]),
     )

@@ -192,6 +192,62 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.deliver(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) RETURNS SETOF lakelog.append_answer
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    v_absent integer[];
+    v_epochs integer[];
+    v_answer lakelog.append_answer;
+    v_appended bigint[] := '{}';
+    v_repeated integer[] := '{}';
+begin
+    -- Rows are locked in order, which prevents deadlocks between two deliveries.
+    with locked as materialized (
+        select d.part
+        from (
+            select k.* from unnest(k_pids, k_hashes) with ordinality as k (pid, mark, part) order by k.pid, k.mark
+        ) d
+        cross join lateral (
+            -- The offset keeps the state out of this search, which could use a partial index with many rows of the partition.
+            select x.state, x.due_at from lakelog.scheduled x where x.pid = d.pid and x.mark = d.mark offset 0 for update
+        ) s
+        where s.state = 0 and s.due_at <= clock_timestamp()
+    )
+    select array_agg(a.part) into v_absent from generate_subscripts(k_pids, 1) as a (part)
+    where a.part not in (select l.part from locked l);
+    if v_absent is not null then
+        return query
+        select k_pids[a.part], 6::smallint, null::bigint, null::bigint, null::timestamptz, null::integer, null::integer,
+               true, a.part - 1, null::smallint, null::bigint
+        from unnest(v_absent) as a (part);
+        return;
+    end if;
+    perform lakelog.lock_partitions(p_pids);
+    -- In its own statement, because an earlier snapshot would miss the newest heads.
+    select array_agg(coalesce(h.epoch, 0) order by a.part) into v_epochs
+    from unnest(p_pids) with ordinality as a (pid, part)
+    left join lateral (
+        select x.epoch from lakelog.head x where x.pid = a.pid order by x.version desc limit 1
+    ) h on true;
+    for v_answer in
+        select * from lakelog.append(p_roll, p_pids, v_epochs, p_counts, p_bytes, q_pids, q_producers, q_sequences, q_starts,
+                                     q_counts, k_pids, k_hashes, k_starts, k_memories)
+    loop
+        if v_answer.part is not null then
+            v_repeated := v_repeated || v_answer.part + 1;
+        elsif v_answer.status = 0 then
+            v_appended := v_appended || v_answer.pid;
+        end if;
+        return next v_answer;
+    end loop;
+    delete from lakelog.scheduled s
+    using unnest(k_pids, k_hashes) with ordinality as k (pid, mark, part)
+    where s.pid = k.pid and s.mark = k.mark and (k.pid = any (v_appended) or k.part::integer = any (v_repeated));
+end
+$$;
+
 CREATE FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -855,6 +911,26 @@ CREATE FUNCTION lakelog.once_memory() RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN '24:00:00'::interval;
 
+CREATE FUNCTION lakelog.outbox_reject(r_outbox bigint, r_epoch bigint, r_numbers bigint[], r_salts integer[], p_environment bigint, p_message_ids text[], p_topics text[], p_codes text[], p_reasons text[], p_partitions integer[], p_payloads bytea[]) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if not lakelog.relay_is_current(r_outbox, r_epoch) then
+        return false;
+    end if;
+    insert into lakelog.rejected_message
+        (environment_id, message_id, source, topic, code, reason, partition, payload, rejected_at)
+    select p_environment, m.message_id, 'outbox', m.topic, m.code, m.reason, m.partition, m.payload, clock_timestamp()
+    from unnest(p_message_ids, p_topics, p_codes, p_reasons, p_partitions, p_payloads) with ordinality
+        as m (message_id, topic, code, reason, partition, payload, place)
+    order by m.place
+    on conflict (environment_id, message_id) do nothing;
+    perform lakelog.relayed_write(
+        r_outbox, array_fill(0::bigint, array[cardinality(r_numbers)]), r_numbers, r_salts, array[0::bigint], array[0::bigint]);
+    return true;
+end
+$$;
+
 CREATE FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -1107,7 +1183,7 @@ declare
     v_head lakelog.head;
     v_count bigint;
     v_bytes bigint;
-    v_active integer;
+    v_last integer;
     v_roll integer;
 begin
     perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
@@ -1123,33 +1199,30 @@ begin
     end if;
     select m.base_offset, m.count, m.at into base, count, appended_at
     from lakelog.promoted m where m.pid = p_pid and m.write_id = p_write;
-    if base is null and status = 0 then
-        select sum(s.count), sum(s.bytes) into v_count, v_bytes
-        from lakelog.staged s where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts);
+    if base is not null or status <> 0 then
+        return;
     end if;
-    if v_count > 0 then
-        select max(r.roll) into strict v_active from lakelog.roll r;
-        base := v_head.next_offset;
-        count := v_count;
-        appended_at := greatest(v_head.appended_at, clock_timestamp());
-        insert into lakelog.promoted (pid, write_id, base_offset, count, at)
-        values (p_pid, p_write, base, v_count, appended_at);
-        if v_head.roll <> v_active then
-            insert into lakelog.span (pid, first_offset, roll) values (p_pid, base, v_active)
-            on conflict (pid, first_offset) do update set roll = excluded.roll;
-            v_head.roll := v_active;
-        end if;
-        for v_roll in
-            select distinct s.roll from lakelog.staged s
-            where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts)
-        loop
-            perform lakelog.promote_roll(v_head, v_roll, p_write, p_attempts, appended_at);
-        end loop;
-        insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
-        values (p_pid, v_head.version + 1, v_head.next_offset + v_count, v_head.log_start, v_head.total_bytes + v_bytes,
-                promote.appended_at, v_head.roll, v_head.epoch, v_head.state);
+    select sum(s.count), sum(s.bytes) into v_count, v_bytes
+    from lakelog.staged s where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts);
+    if v_count is null then
+        return;
     end if;
-    perform lakelog.staged_remove(p_pid, p_write);
+    base := v_head.next_offset;
+    count := v_count;
+    appended_at := greatest(v_head.appended_at, clock_timestamp());
+    insert into lakelog.promoted (pid, write_id, base_offset, count, at) values (p_pid, p_write, base, v_count, appended_at);
+    v_last := lakelog.promote_spans(v_head, p_write, p_attempts);
+    for v_roll in
+        select distinct s.roll from lakelog.staged s
+        where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts)
+    loop
+        perform lakelog.promote_roll(v_head, v_roll, p_write, p_attempts, appended_at);
+    end loop;
+    delete from lakelog.staged s where s.pid = p_pid and s.write_id = p_write and s.attempt = any (p_attempts);
+    -- The number of the last hot table, which may be an old one: the next append then begins a span in the active one.
+    insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+    values (p_pid, v_head.version + 1, v_head.next_offset + v_count, v_head.log_start, v_head.total_bytes + v_bytes,
+            promote.appended_at, v_last, v_head.epoch, v_head.state);
 end
 $$;
 
@@ -1169,27 +1242,42 @@ CREATE TABLE lakelog.head (
 CREATE FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     AS $_$
-declare
-    v_placed text :=
-        'select s.slot, s.roll, s.count, sum(s.count) over w as last, sum(s.bytes) over w as bytes '
-        'from lakelog.staged s join unnest($3::text[]) with ordinality as a (attempt, part) on a.attempt = s.attempt '
-        'where s.pid = $1 and s.write_id = $2 window w as (order by a.part, s.number)';
 begin
-    if p_roll = p_head.roll then
-        execute format(
-            'update lakelog.%I h set pid = $1, end_offset = $4 + p.last, bytes_end = $5 + p.bytes, appended_at = $6, epoch = $7 '
-            'from (%s) p where h.pid = -p.slot and p.roll = $8', 'hot_' || p_roll, v_placed
-        ) using p_head.pid, p_write, p_attempts, p_head.next_offset, p_head.total_bytes, p_at, p_head.epoch, p_roll;
-    else
-        execute format(
-            'insert into lakelog.%I (pid, end_offset, count, bytes_end, appended_at, epoch, format, payload) '
-            'select $1, $4 + p.last, h.count, $5 + p.bytes, $6, $7, h.format, h.payload '
-            'from (%s) p join lakelog.%I h on h.pid = -p.slot where p.roll = $8',
-            'hot_' || p_head.roll, v_placed, 'hot_' || p_roll
-        ) using p_head.pid, p_write, p_attempts, p_head.next_offset, p_head.total_bytes, p_at, p_head.epoch, p_roll;
-    end if;
+    execute format(
+        'update lakelog.%I h set pid = $1, end_offset = $4 + p.last, bytes_end = $5 + p.bytes, appended_at = $6, epoch = $7 '
+        'from (select s.slot, s.roll, sum(s.count) over w as last, sum(s.bytes) over w as bytes '
+        'from lakelog.staged s join unnest($3::text[]) with ordinality as a (attempt, part) on a.attempt = s.attempt '
+        'where s.pid = $1 and s.write_id = $2 window w as (order by a.part, s.number)) p '
+        'where h.pid = -p.slot and p.roll = $8', 'hot_' || p_roll
+    ) using p_head.pid, p_write, p_attempts, p_head.next_offset, p_head.total_bytes, p_at, p_head.epoch, p_roll;
 end
 $_$;
+
+CREATE FUNCTION lakelog.promote_spans(p_head lakelog.head, p_write text, p_attempts text[]) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_active integer;
+    v_last integer;
+begin
+    select max(r.roll) into strict v_active from lakelog.roll r;
+    with placed as (
+        select s.roll, row_number() over w as place, lag(s.roll) over w as before,
+               p_head.next_offset + sum(s.count) over w - s.count as first_offset
+        from lakelog.staged s join unnest(p_attempts) with ordinality as a (attempt, part) on a.attempt = s.attempt
+        where s.pid = p_head.pid and s.write_id = p_write
+        window w as (order by a.part, s.number)
+    ), spans as (
+        insert into lakelog.span (pid, first_offset, roll)
+        select p_head.pid, p.first_offset, p.roll from placed p
+        where p.roll is distinct from p.before
+          and (p.place > 1 or p.roll <> v_active or p.roll <> p_head.roll)
+        on conflict (pid, first_offset) do update set roll = excluded.roll
+    )
+    select p.roll into v_last from placed p order by p.place desc limit 1;
+    return v_last;
+end
+$$;
 
 CREATE FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) RETURNS SETOF lakelog.append_answer
     LANGUAGE plpgsql
@@ -1229,6 +1317,53 @@ begin
         return next v_answer;
     end loop;
 end
+$$;
+
+CREATE FUNCTION lakelog.relay(r_outbox bigint, r_epoch bigint, r_pids bigint[], r_numbers bigint[], r_salts integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) RETURNS SETOF lakelog.append_answer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_answer lakelog.append_answer;
+    v_pids bigint[] := '{}';
+    v_bases bigint[] := '{}';
+begin
+    if not lakelog.relay_is_current(r_outbox, r_epoch) then
+        return query select p.pid, 7::smallint, null::bigint, null::bigint, null::timestamptz, null::integer, null::integer,
+                            null::boolean, null::integer, null::smallint, null::bigint
+                     from unnest(p_pids) as p (pid);
+        return;
+    end if;
+    for v_answer in
+        select * from lakelog.append(p_roll, p_pids, p_epochs, p_counts, p_bytes, q_pids, q_producers, q_sequences,
+                                     q_starts, q_counts, k_pids, k_hashes, k_starts)
+    loop
+        if v_answer.status = 0 then
+            v_pids := v_pids || v_answer.pid;
+            v_bases := v_bases || v_answer.base;
+        end if;
+        return next v_answer;
+    end loop;
+    perform lakelog.relayed_write(r_outbox, r_pids, r_numbers, r_salts, v_pids, v_bases);
+end
+$$;
+
+CREATE FUNCTION lakelog.relay_is_current(r_outbox bigint, r_epoch bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    return (select o.epoch from lakelog.outbox_relay o where o.outbox_id = r_outbox for update) is not distinct from r_epoch;
+end
+$$;
+
+CREATE FUNCTION lakelog.relayed_write(r_outbox bigint, r_pids bigint[], r_numbers bigint[], r_salts integer[], p_pids bigint[], p_bases bigint[]) RETURNS void
+    LANGUAGE sql
+    AS $$
+    insert into lakelog.relayed (outbox_id, pid, base_offset, numbers, salts, relayed_at, span)
+    select r_outbox, r.pid, p.base, array_agg(r.number order by r.place), array_agg(r.salt order by r.place),
+           clock_timestamp(), int8range(min(r.number), max(r.number), '[]')
+    from unnest(r_pids, r_numbers, r_salts) with ordinality as r (pid, number, salt, place)
+    join unnest(p_pids, p_bases) as p (pid, base) on p.pid = r.pid
+    group by r.pid, p.base
 $$;
 
 CREATE FUNCTION lakelog.reservation_moved() RETURNS trigger
@@ -1452,7 +1587,67 @@ begin
 end
 $$;
 
-CREATE FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) RETURNS TABLE(part integer, status smallint, reason text)
+CREATE FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) RETURNS TABLE(part integer, status smallint, due_at timestamp with time zone, base_offset bigint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_slots smallint[] := (select s.used from lakelog.period_slots() s);
+    v_new integer[];
+begin
+    with inserted as (
+        insert into lakelog.scheduled (pid, mark, due_at, scheduled_at, number, memory, expires_ms, payload)
+        select g.pid, g.mark, coalesce(g.at, v_now + g.delay), v_now, g.part, g.memory, g.expires_ms, g.payload
+        from unnest(s_pids, s_epochs, s_marks, s_delays, s_times, s_memories, s_expires, s_payloads) with ordinality
+            as g (pid, epoch, mark, delay, at, memory, expires_ms, payload, part)
+        cross join lateral (
+            select x.state, x.epoch from lakelog.head x where x.pid = g.pid order by x.version desc limit 1
+        ) h
+        where h.state = 0 and g.epoch >= h.epoch
+          and coalesce(g.at, v_now + g.delay) > v_now and coalesce(g.at, v_now + g.delay) <= v_now + p_longest
+        order by g.pid, g.mark
+        on conflict do nothing
+        returning number
+    )
+    select coalesce(array_agg(i.number), '{}') into v_new from inserted i;
+    -- Only now, because a delivery that the insert waited for has committed: a repeated call finds its message in the log.
+    delete from lakelog.scheduled s using unnest(s_pids, s_marks) with ordinality as g (pid, mark, part)
+    where s.pid = g.pid and s.mark = g.mark and g.part::integer = any (v_new) and exists (
+        select from lakelog.key_append a
+        where a.pid = g.pid and a.key_hash = g.mark and a.slot = any (v_slots) and a.expires_at > v_now
+    );
+    return query
+    select g.part::integer,
+           case
+               when w.due_at is not null then case when g.part::integer = any (v_new) then 0 else 4 end
+               when k.base_offset is not null then 5
+               when h.state is null then 1
+               when h.state <> 0 then 2
+               when g.epoch < h.epoch then 3
+               when coalesce(g.at, v_now + g.delay) > v_now then 7
+               else 6
+           end::smallint,
+           -- The delay of a message that is in the log began at an unknown time.
+           coalesce(w.due_at, case when k.base_offset is not null then least(g.at, v_now) end, g.at, v_now + g.delay),
+           k.base_offset
+    from unnest(s_pids, s_epochs, s_marks, s_delays, s_times) with ordinality as g (pid, epoch, mark, delay, at, part)
+    left join lateral (
+        select x.due_at from lakelog.scheduled x where x.pid = g.pid and x.mark = g.mark offset 0
+    ) w on true
+    left join lateral (
+        select max(a.base_offset) as base_offset from lakelog.key_append a
+        where a.pid = g.pid and a.key_hash = g.mark and a.slot = any (v_slots) and a.expires_at > v_now
+    ) k on true
+    left join lateral (
+        select x.state, x.epoch from lakelog.head x where x.pid = g.pid order by x.version desc limit 1
+    ) h on true
+    order by 1;
+end
+$$;
+
+CREATE FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[], p_groups text[] DEFAULT NULL::text[]) RETURNS TABLE(part integer, status smallint, reason text)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1466,8 +1661,9 @@ begin
     perform lakelog.lock_partitions(array(select distinct u from unnest(p_pids) as u order by u));
     for v_new in
         select * from unnest(p_pids, p_firsts, p_ends, p_paths, p_bytes, p_file_hashes, p_content_hashes, p_first_ats,
-                             p_last_ats, p_epochs)
-            with ordinality as u (pid, first, "end", path, bytes, file_hash, content_hash, first_at, last_at, epoch, number)
+                             p_last_ats, p_epochs, p_groups)
+            with ordinality as u (pid, first, "end", path, bytes, file_hash, content_hash, first_at, last_at, epoch,
+                                  groups, number)
         order by u.pid, u.first, u.number
     loop
         part := v_new.number - 1;
@@ -1498,9 +1694,9 @@ begin
         status := case when v_reason is null then 0 else 2 end;
         if v_reason is null then
             insert into lakelog.segment (pid, first_offset, end_offset, path, bytes, file_hash, content_hash, first_at,
-                                         last_at, epoch, bytes_end)
+                                         last_at, epoch, bytes_end, groups)
             values (v_new.pid, v_new.first, v_new."end", v_new.path, v_new.bytes, v_new.file_hash, v_new.content_hash,
-                    v_new.first_at, v_new.last_at, v_new.epoch, v_batch.bytes_end);
+                    v_new.first_at, v_new.last_at, v_new.epoch, v_batch.bytes_end, coalesce(v_new.groups, '{}')::bigint[]);
         end if;
         return next;
     end loop;
@@ -1592,19 +1788,30 @@ CREATE FUNCTION lakelog.span_survivors(p_pid bigint, p_first bigint, p_grace int
           and g.verified_at <= clock_timestamp() - p_grace)
 $$;
 
-CREATE FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) RETURNS void
-    LANGUAGE plpgsql
+CREATE FUNCTION lakelog.staged_discard(p_pid bigint, p_write text, p_bytes bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 declare
+    v_slots bigint[];
     v_roll integer;
 begin
-    for v_roll in select distinct s.roll from lakelog.staged s where s.pid = p_pid and s.write_id = p_write loop
-        execute format(
-            'delete from lakelog.%I h using lakelog.staged s '
-            'where s.pid = $1 and s.write_id = $2 and s.roll = $3 and h.pid = -s.slot', 'hot_' || v_roll
-        ) using p_pid, p_write, v_roll;
+    select array_agg(d.slot) into v_slots from (
+        select s.slot, sum(s.bytes) over (order by s.attempt, s.number) - s.bytes as before
+        from lakelog.staged s where s.pid = p_pid and s.write_id = p_write
+    ) d where d.before < p_bytes;
+    if v_slots is null then
+        return 0;
+    end if;
+    for v_roll in
+        select distinct s.roll from lakelog.staged s
+        where s.pid = p_pid and s.write_id = p_write and s.slot = any (v_slots)
+    loop
+        execute format('delete from lakelog.%I h using unnest($1) as u (slot) where h.pid = -u.slot', 'hot_' || v_roll)
+        using v_slots;
     end loop;
-    delete from lakelog.staged s where s.pid = p_pid and s.write_id = p_write;
+    delete from lakelog.staged s where s.pid = p_pid and s.write_id = p_write and s.slot = any (v_slots);
+    return cardinality(v_slots);
 end
 $_$;
 
@@ -1616,6 +1823,8 @@ declare
     v_batch record;
     v_end record;
     v_limit bigint;
+    v_day_end bigint;
+    v_midnight timestamptz;
     v_low bigint;
     v_high bigint;
     v_start bigint;
@@ -1636,8 +1845,14 @@ begin
             where s.pid = v_head.pid and s.end_offset > v_start;
             v_limit := coalesce(v_limit, v_head.next_offset);
             select * into strict v_end from lakelog.hot_batch_at(pid, v_limit - 1);
+            v_day_end := v_limit;
+            v_midnight := date_trunc('day', v_batch.appended_at, 'UTC') + interval '24 hours';
+            if v_end.appended_at >= v_midnight then
+                v_day_end := least(v_limit, lakelog.offset_search(pid, v_midnight, null));
+                select * into strict v_end from lakelog.hot_batch_at(pid, v_day_end - 1);
+            end if;
             if v_end.bytes_end - v_batch.bytes_start < p_segment_bytes then
-                exit when v_limit = v_head.next_offset and v_end.bytes_end - v_batch.bytes_start < p_min_bytes
+                exit when v_day_end = v_head.next_offset and v_end.bytes_end - v_batch.bytes_start < p_min_bytes
                     and v_batch.appended_at > clock_timestamp() - p_min_age;
             else
                 v_low := v_start;
@@ -2088,6 +2303,12 @@ CREATE TABLE lakelog.orphan (
     first_seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE lakelog.outbox_relay (
+    outbox_id bigint NOT NULL,
+    environment_id bigint NOT NULL,
+    epoch bigint NOT NULL
+);
+
 CREATE TABLE lakelog.period (
     slot smallint NOT NULL,
     began_at timestamp with time zone,
@@ -2185,6 +2406,38 @@ CREATE TABLE lakelog.promoted (
     at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE lakelog.rejected_message (
+    number bigint NOT NULL,
+    environment_id bigint NOT NULL,
+    message_id text NOT NULL,
+    source text NOT NULL,
+    topic text NOT NULL,
+    code text NOT NULL,
+    reason text NOT NULL,
+    partition integer,
+    payload bytea NOT NULL,
+    rejected_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE lakelog.rejected_message ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME lakelog.rejected_message_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE lakelog.relayed (
+    outbox_id bigint NOT NULL,
+    pid bigint NOT NULL,
+    base_offset bigint NOT NULL,
+    numbers bigint[] NOT NULL,
+    salts integer[] NOT NULL,
+    relayed_at timestamp with time zone NOT NULL,
+    span int8range NOT NULL
+);
+
 CREATE TABLE lakelog.reservation (
     incarnation bigint NOT NULL,
     key_hash bytea NOT NULL,
@@ -2206,6 +2459,21 @@ CREATE TABLE lakelog.runner (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE lakelog.scheduled (
+    pid bigint NOT NULL,
+    mark bytea NOT NULL,
+    state smallint DEFAULT 0 NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    scheduled_at timestamp with time zone NOT NULL,
+    number integer NOT NULL,
+    ended_at timestamp with time zone,
+    memory interval NOT NULL,
+    expires_ms bigint,
+    payload bytea NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000');
+ALTER TABLE ONLY lakelog.scheduled ALTER COLUMN mark SET STORAGE PLAIN;
+
 CREATE TABLE lakelog.segment (
     pid bigint NOT NULL,
     end_offset bigint NOT NULL,
@@ -2220,6 +2488,7 @@ CREATE TABLE lakelog.segment (
     bytes_end bigint NOT NULL,
     registered_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     verified_at timestamp with time zone,
+    groups bigint[] DEFAULT '{}'::bigint[] NOT NULL,
     CONSTRAINT segment_check CHECK ((first_offset < end_offset))
 );
 
@@ -2281,7 +2550,8 @@ CREATE TABLE lakelog.token (
     rights text[] NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     expires_at timestamp with time zone,
-    revoked_at timestamp with time zone
+    revoked_at timestamp with time zone,
+    parent_id text
 );
 
 CREATE TABLE lakelog.topic (
@@ -2305,6 +2575,13 @@ ALTER TABLE lakelog.topic ALTER COLUMN incarnation ADD GENERATED ALWAYS AS IDENT
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE lakelog.topic_schema (
+    incarnation bigint NOT NULL,
+    version integer NOT NULL,
+    schema text NOT NULL,
+    created_at timestamp with time zone NOT NULL
 );
 
 CREATE TABLE lakelog.unslotted (
@@ -2474,6 +2751,9 @@ ALTER TABLE ONLY lakelog.once_value_4
 ALTER TABLE ONLY lakelog.orphan
     ADD CONSTRAINT orphan_pkey PRIMARY KEY (path);
 
+ALTER TABLE ONLY lakelog.outbox_relay
+    ADD CONSTRAINT outbox_relay_pkey PRIMARY KEY (outbox_id);
+
 ALTER TABLE ONLY lakelog.partition
     ADD CONSTRAINT partition_pkey PRIMARY KEY (pid);
 
@@ -2507,6 +2787,12 @@ ALTER TABLE ONLY lakelog.producer_batch
 ALTER TABLE ONLY lakelog.promoted
     ADD CONSTRAINT promoted_pkey PRIMARY KEY (pid, write_id);
 
+ALTER TABLE ONLY lakelog.rejected_message
+    ADD CONSTRAINT rejected_message_environment_id_message_id_key UNIQUE (environment_id, message_id);
+
+ALTER TABLE ONLY lakelog.rejected_message
+    ADD CONSTRAINT rejected_message_pkey PRIMARY KEY (number);
+
 ALTER TABLE ONLY lakelog.reservation
     ADD CONSTRAINT reservation_pkey PRIMARY KEY (incarnation, key_hash);
 
@@ -2515,6 +2801,9 @@ ALTER TABLE ONLY lakelog.roll
 
 ALTER TABLE ONLY lakelog.runner
     ADD CONSTRAINT runner_pkey PRIMARY KEY (task);
+
+ALTER TABLE ONLY lakelog.scheduled
+    ADD CONSTRAINT scheduled_pkey PRIMARY KEY (pid, mark);
 
 ALTER TABLE ONLY lakelog.segment
     ADD CONSTRAINT segment_pkey PRIMARY KEY (pid, end_offset);
@@ -2545,6 +2834,9 @@ ALTER TABLE ONLY lakelog.token
 
 ALTER TABLE ONLY lakelog.topic
     ADD CONSTRAINT topic_pkey PRIMARY KEY (incarnation);
+
+ALTER TABLE ONLY lakelog.topic_schema
+    ADD CONSTRAINT topic_schema_pkey PRIMARY KEY (incarnation, version);
 
 ALTER TABLE ONLY lakelog.unslotted
     ADD CONSTRAINT unslotted_pkey PRIMARY KEY (only_row);
@@ -2583,7 +2875,19 @@ CREATE INDEX pipeline_run_newest ON lakelog.pipeline_run USING btree (environmen
 
 CREATE INDEX promoted_by_time ON lakelog.promoted USING brin (at) WITH (autosummarize='on');
 
+CREATE INDEX rejected_message_by_environment ON lakelog.rejected_message USING btree (environment_id, number);
+
+CREATE INDEX relayed_by_number ON lakelog.relayed USING gist (span);
+
+CREATE INDEX relayed_by_time ON lakelog.relayed USING btree (outbox_id, relayed_at);
+
 CREATE INDEX reservation_by_time ON lakelog.reservation USING brin (at) WITH (autosummarize='on');
+
+CREATE INDEX scheduled_due ON lakelog.scheduled USING btree (due_at, scheduled_at, number) WHERE (state = 0);
+
+CREATE INDEX scheduled_ended ON lakelog.scheduled USING btree (ended_at) WHERE (state > 0);
+
+CREATE INDEX scheduled_listed ON lakelog.scheduled USING btree (pid, due_at, mark) WHERE (state = 0);
 
 CREATE UNIQUE INDEX segment_by_path ON lakelog.segment USING btree (path);
 
@@ -2592,6 +2896,8 @@ CREATE INDEX segment_unverified ON lakelog.segment USING btree (pid, end_offset)
 CREATE INDEX span_by_roll ON lakelog.span USING btree (roll);
 
 CREATE INDEX staged_by_roll ON lakelog.staged USING btree (roll);
+
+CREATE INDEX token_by_parent ON lakelog.token USING btree (parent_id, expires_at) WHERE (parent_id IS NOT NULL);
 
 CREATE UNIQUE INDEX topic_open ON lakelog.topic USING btree (environment_id, name) WHERE (deleted_at IS NULL);
 
@@ -2660,6 +2966,9 @@ ALTER TABLE ONLY lakelog.timeline_end
 ALTER TABLE ONLY lakelog.token
     ADD CONSTRAINT token_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
+ALTER TABLE ONLY lakelog.token
+    ADD CONSTRAINT token_parent_id_fkey FOREIGN KEY (parent_id) REFERENCES lakelog.token(token_id);
+
 ALTER TABLE ONLY lakelog.topic
     ADD CONSTRAINT topic_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
@@ -2673,6 +2982,9 @@ GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs i
 
 REVOKE ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.deliver(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.deliver(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heads_change(p_pids bigint[], p_state smallint, p_epoch integer) TO lakelog_service;
@@ -2753,6 +3065,9 @@ GRANT ALL ON FUNCTION lakelog.once_find(p_group bigint, p_incarnation bigint, p_
 REVOKE ALL ON FUNCTION lakelog.once_memory() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.once_memory() TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.outbox_reject(r_outbox bigint, r_epoch bigint, r_numbers bigint[], r_salts integer[], p_environment bigint, p_message_ids text[], p_topics text[], p_codes text[], p_reasons text[], p_partitions integer[], p_payloads bytea[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.outbox_reject(r_outbox bigint, r_epoch bigint, r_numbers bigint[], r_salts integer[], p_environment bigint, p_message_ids text[], p_topics text[], p_codes text[], p_reasons text[], p_partitions integer[], p_payloads bytea[]) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.partitions_remove(p_grace interval, p_limit integer) TO lakelog_service;
 
@@ -2798,8 +3113,19 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.head TO lakelog_service;
 REVOKE ALL ON FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.promote_roll(p_head lakelog.head, p_roll integer, p_write text, p_attempts text[], p_at timestamp with time zone) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.promote_spans(p_head lakelog.head, p_write text, p_attempts text[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.redrive(r_group bigint, r_offsets bigint[], r_epochs integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.relay(r_outbox bigint, r_epoch bigint, r_pids bigint[], r_numbers bigint[], r_salts integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.relay(r_outbox bigint, r_epoch bigint, r_pids bigint[], r_numbers bigint[], r_salts integer[], p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.relay_is_current(r_outbox bigint, r_epoch bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.relay_is_current(r_outbox bigint, r_epoch bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.relayed_write(r_outbox bigint, r_pids bigint[], r_numbers bigint[], r_salts integer[], p_pids bigint[], p_bases bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.relayed_write(r_outbox bigint, r_pids bigint[], r_numbers bigint[], r_salts integer[], p_pids bigint[], p_bases bigint[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.reservation_moved() FROM PUBLIC;
 
@@ -2827,8 +3153,11 @@ GRANT ALL ON FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace inter
 REVOKE ALL ON FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) TO lakelog_service;
 
-REVOKE ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[]) TO lakelog_service;
+REVOKE ALL ON FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[], p_groups text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[], p_groups text[]) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.segments_trim() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.segments_trim() TO lakelog_service;
@@ -2841,8 +3170,8 @@ REVOKE ALL ON FUNCTION lakelog.span_keep(p_roll integer, p_pid bigint, p_first b
 REVOKE ALL ON FUNCTION lakelog.span_survivors(p_pid bigint, p_first bigint, p_grace interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.span_survivors(p_pid bigint, p_first bigint, p_grace interval) TO lakelog_service;
 
-REVOKE ALL ON FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) FROM PUBLIC;
-GRANT ALL ON FUNCTION lakelog.staged_remove(p_pid bigint, p_write text) TO lakelog_service;
+REVOKE ALL ON FUNCTION lakelog.staged_discard(p_pid bigint, p_write text, p_bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.staged_discard(p_pid bigint, p_write text, p_bytes bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.tierable(p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.tierable(p_pids bigint[], p_segment_bytes bigint, p_min_bytes bigint, p_min_age interval, p_limit integer) TO lakelog_service;
@@ -2897,6 +3226,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.once_value TO lakelog_service
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.orphan TO lakelog_service;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.outbox_relay TO lakelog_service;
+
 GRANT SELECT ON TABLE lakelog.period TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.producer TO lakelog_service;
@@ -2905,6 +3236,10 @@ GRANT SELECT,INSERT,DELETE ON TABLE lakelog.producer_batch TO lakelog_service;
 
 GRANT SELECT,DELETE ON TABLE lakelog.promoted TO lakelog_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.rejected_message TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.relayed TO lakelog_service;
+
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.reservation TO lakelog_service;
 
 GRANT UPDATE(at) ON TABLE lakelog.reservation TO lakelog_service;
@@ -2912,6 +3247,8 @@ GRANT UPDATE(at) ON TABLE lakelog.reservation TO lakelog_service;
 GRANT SELECT ON TABLE lakelog.roll TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.runner TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.scheduled TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.segment TO lakelog_service;
 
@@ -2929,8 +3266,10 @@ GRANT SELECT,INSERT ON TABLE lakelog.timeline TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.timeline_end TO lakelog_service;
 
-GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.token TO lakelog_service;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.token TO lakelog_service;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE lakelog.topic TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.topic_schema TO lakelog_service;
 
 GRANT SELECT,DELETE ON TABLE lakelog.unslotted TO lakelog_service;

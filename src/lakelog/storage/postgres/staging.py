@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 
 import asyncpg
 
-from lakelog.model.write import writer_of
+from lakelog.model.write import WriteKind, writer_of
 from lakelog.storage.postgres.appending import Appender
 from lakelog.storage.postgres.connection import TRIM_ROWS, Database
 from lakelog.storage.postgres.queries import load
@@ -26,6 +26,8 @@ from lakelog.storage.staging import (
 
 _SQL = load("staging")
 _TRIES = 5
+_DISCARD_BYTES = 64 << 20
+"""Bytes of payloads that one statement deletes, after the promotion has released the partition's lock."""
 
 
 class PostgresWriteCatalog:
@@ -34,8 +36,10 @@ class PostgresWriteCatalog:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def decide(self, decision: WriteDecision, epoch: int) -> WriteDecision | None:
-        writer, number = writer_of(decision.write_id)
+    async def decide(
+        self, decision: WriteDecision, epoch: int, kind: WriteKind = WriteKind.BATCH
+    ) -> WriteDecision | None:
+        writer, number = writer_of(decision.write_id, kind)
         await self._database.write(
             _SQL["decision_create"],
             decision.incarnation,
@@ -50,7 +54,7 @@ class PostgresWriteCatalog:
         return await self.find(decision.incarnation, decision.write_id)
 
     async def abandon(self, incarnation: int, write_id: str) -> WriteDecision:
-        await self._database.write(_SQL["decision_abandon"], incarnation, write_id, *writer_of(write_id))
+        await self._database.write(_SQL["decision_abandon"], incarnation, write_id, write_id, 0)
         found = await self.find(incarnation, write_id)
         assert found is not None, "only finished decisions are forgotten, long after"
         return found
@@ -111,6 +115,9 @@ class PostgresStaging:
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
         row = await self._promoted(pid, write_id, attempts)
+        if row["status"] in (PromoteStatus.DONE, PromoteStatus.DELETED):
+            while (await self._database.read(_SQL["staged_discard"], pid, write_id, _DISCARD_BYTES))[0][0]:
+                pass
         return Promoted(
             status=PromoteStatus(row["status"]),
             base=row["base"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from lakelog.wire.operations import dead_letters, groups, lake, pipelines, topics, writes
+from lakelog.wire.operations import dead_letters, groups, lake, outbox, pipelines, scheduled, tokens, topics, writes
 from lakelog.wire.operations.consuming import CONSUMING
 from lakelog.wire.operations.messages import MESSAGES
 from lakelog.wire.operations.operation import PUBLIC, Operation
@@ -27,6 +27,7 @@ def _rows(module: ModuleType) -> list[Operation[Any, Any]]:
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *MESSAGES,
     *_rows(topics),
+    *_rows(scheduled),
     *CONSUMING,
     *_rows(groups),
     *groups.SHORT_PATHS,
@@ -34,5 +35,7 @@ OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *_rows(lake),
     *_rows(writes),
     *_rows(pipelines),
+    *_rows(outbox),
+    *_rows(tokens),
     *SERVER,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lakelog.model import dead_letters as model
 from lakelog.wire.dead_letter_shapes import LETTER, PAGE
-from lakelog.wire.operations.operation import Audit, Operation, manage, read
+from lakelog.wire.operations.operation import SEE, Audit, Operation, manage, read
+from lakelog.wire.redaction import Redaction, hide_letter, hide_letters
 
 _DEAD = "/v1/groups/{group}/dead-letters"
 _ONE = f"{_DEAD}/{{message_id}}"
@@ -16,6 +17,8 @@ LIST_DEAD_LETTERS = read(
     model.DeadLetterQuery,
     model.DeadLetterPage,
     form=PAGE,
+    rights=SEE,
+    redaction=Redaction(hide=hide_letters, refused=("where",)),
 )
 REDRIVE = manage(
     "redrive",
@@ -54,6 +57,8 @@ DESCRIBE_DEAD_LETTER = read(
     model.DeadLetterRequest,
     model.DeadLetter,
     form=LETTER,
+    rights=SEE,
+    redaction=Redaction(hide=hide_letter),
 )
 RETRY_DEAD_LETTER = manage(
     "retry_dead_letter",

@@ -8,7 +8,7 @@ from typing import Any
 from lakelog.model import progress, seek
 from lakelog.model.group import AlterGroupRequest, GroupInfo
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
-from lakelog.wire.operations.operation import Audit, Operation, manage, read
+from lakelog.wire.operations.operation import SEE, Audit, Operation, manage, read
 
 _TOPIC = "/v1/topics/{topic}"
 _GROUP = "/v1/groups/{group}"
@@ -55,6 +55,7 @@ LIST_GROUPS = read(
     progress.GroupQuery,
     progress.GroupPage,
     problems=(),
+    rights=SEE,
 )
 DESCRIBE_GROUP = read(
     "describe_group",
@@ -62,12 +63,23 @@ DESCRIBE_GROUP = read(
     "Describe a group: members, progress, and why unfinished messages wait",
     progress.GroupRequest,
     progress.GroupDescription,
+    rights=SEE,
 )
 LAG = read(
-    "lag", f"{_GROUP}/lag", "Return the progress of a group by partition", progress.GroupTopicQuery, progress.GroupLag
+    "lag",
+    f"{_GROUP}/lag",
+    "Return the progress of a group by partition",
+    progress.GroupTopicQuery,
+    progress.GroupLag,
+    rights=SEE,
 )
 LEASES = read(
-    "leases", f"{_GROUP}/leases", "List the open leases of a group", progress.GroupTopicQuery, progress.LeaseList
+    "leases",
+    f"{_GROUP}/leases",
+    "List the open leases of a group",
+    progress.GroupTopicQuery,
+    progress.LeaseList,
+    rights=SEE,
 )
 POSITIONS = read(
     "positions",
@@ -75,6 +87,7 @@ POSITIONS = read(
     "Return the committed offsets of a group in a topic",
     seek.PositionsRequest,
     seek.GroupPositions,
+    rights=SEE,
 )
 COMMIT: Operation[seek.CommitRequest, None] = read(
     "commit",
@@ -166,6 +179,7 @@ TOPIC_STATS = read(
     "Return the figures of a topic and of its groups",
     progress.TopicGroupsRequest,
     progress.TopicStats,
+    rights=SEE,
 )
 
 SHORT_PATHS: tuple[Operation[Any, Any], ...] = tuple(

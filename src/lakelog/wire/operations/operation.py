@@ -15,6 +15,7 @@ from msgspec import NODEFAULT, Struct
 
 from lakelog.model.structs import Request
 from lakelog.model.token import Right
+from lakelog.wire.redaction import Redaction
 from lakelog.wire.reply_form import ReplyForm
 
 JSON = "application/json"
@@ -34,7 +35,11 @@ class Public(Enum):
 PUBLIC = Public.PUBLIC
 Rights = frozenset[Right] | Public
 """The rights of which a caller needs one."""
-READ, PUBLISH, MANAGE = (frozenset({right}) for right in (Right.READ, Right.PUBLISH, Right.MANAGE))
+READ, PUBLISH, MANAGE, INSPECT, METRICS = (
+    frozenset({right}) for right in (Right.READ, Right.PUBLISH, Right.MANAGE, Right.INSPECT, Right.METRICS)
+)
+SEE = READ | INSPECT
+"""The rights of operations that show no message, or hide it from callers that may only inspect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Audit:
         hidden: Fields of the request that the line does not show.
         counted: Fields of the request of which the line shows the number of items.
         result: A field of the reply that the line shows as `messages`.
+        made: A field of the reply that the line shows under its own name.
         only_with: A field of the request without which the call is not audited.
     """
 
@@ -89,6 +95,7 @@ class Audit:
     hidden: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
     result: str | None = None
+    made: str | None = None
     only_with: str | None = None
 
 
@@ -117,6 +124,7 @@ class Operation(Generic[Asked, Found]):
         waits: Whether the request has a `wait_ms` during which the reply may be delayed.
         media: The bodies, for operations with their own handler.
         alias_of: The name of the operation of which this is a second path.
+        redaction: The parts that a caller with the right to inspect, and without the right to read, may not see.
     """
 
     name: str
@@ -138,6 +146,7 @@ class Operation(Generic[Asked, Found]):
     waits: bool = False
     media: Media | None = None
     alias_of: str | None = None
+    redaction: Redaction | None = None
 
     @property
     def statuses(self) -> tuple[int, ...]:

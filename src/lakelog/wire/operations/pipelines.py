@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lakelog.model import pipeline
-from lakelog.wire.operations.operation import Audit, Operation, manage
+from lakelog.wire.operations.operation import INSPECT, MANAGE, Audit, Operation, manage
+from lakelog.wire.redaction import Redaction, hide_runs
 
 _RUNS = "/v1/pipelines/runs"
 _PROGRESS = {"messages": 120000, "segments": 3}
@@ -25,6 +26,8 @@ LIST_RUNS = manage(
     pipeline.RunQuery,
     pipeline.Runs,
     method="GET",
+    rights=MANAGE | INSPECT,
+    redaction=Redaction(hide=hide_runs),
     problems=(),
 )
 REPORT_RUN: Operation[pipeline.RunReport, None] = manage(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from lakelog.model import topic_info
-from lakelog.wire.operations.operation import PUBLISH, READ, Audit, Operation, manage, read
+from lakelog.model import schema, topic_info
+from lakelog.wire.operations.operation import PUBLISH, READ, SEE, Audit, Operation, manage, read
 
 _TOPICS = "/v1/topics"
 _TOPIC = f"{_TOPICS}/{{topic}}"
+_SCHEMA = f"{_TOPIC}/schema"
 
 CREATE_TOPIC = manage(
     "create_topic",
@@ -21,7 +22,13 @@ CREATE_TOPIC = manage(
     problems=(409,),
 )
 LIST_TOPICS = read(
-    "list_topics", _TOPICS, "List topics by name", topic_info.TopicQuery, topic_info.TopicPage, problems=()
+    "list_topics",
+    _TOPICS,
+    "List topics by name",
+    topic_info.TopicQuery,
+    topic_info.TopicPage,
+    problems=(),
+    rights=SEE,
 )
 # A producer has to know how many partitions there are, and its token may have no other right.
 DESCRIBE_TOPIC = read(
@@ -30,7 +37,7 @@ DESCRIBE_TOPIC = read(
     "Describe a topic and its partitions",
     topic_info.TopicRequest,
     topic_info.TopicInfo,
-    rights=READ | PUBLISH,
+    rights=SEE | PUBLISH,
 )
 ALTER_TOPIC = manage(
     "alter_topic",
@@ -61,5 +68,43 @@ PURGE_TOPIC = manage(
     topic_info.Purged,
     is_repeatable=False,
     audit=Audit(text="purged topic {topic}", result="removed"),
+    problems=(404,),
+)
+SHOW_SCHEMA = read(
+    "show_schema",
+    _SCHEMA,
+    "Return the schema of a topic",
+    schema.SchemaQuery,
+    schema.TopicSchema,
+    rights=SEE | PUBLISH,
+)
+SET_SCHEMA = manage(
+    "set_schema",
+    _SCHEMA,
+    "Set the schema of a topic, or the rule for its changes",
+    schema.SetSchemaRequest,
+    schema.TopicSchema,
+    method="PUT",
+    example={"schema": {"type": "object", "required": ["id"]}, "compatibility": "backward"},
+    audit=Audit(text="set the schema of topic {topic}"),
+)
+CHECK_SCHEMA = read(
+    "check_schema",
+    f"{_SCHEMA}/check",
+    "Compare a schema with that of a topic, without a change",
+    schema.CheckSchemaRequest,
+    schema.SchemaCheck,
+    method="POST",
+    example={"schema": {"type": "object", "required": ["id"]}},
+    rights=READ | PUBLISH,
+)
+REMOVE_SCHEMA: Operation[topic_info.TopicRequest, None] = manage(
+    "remove_schema",
+    _SCHEMA,
+    "Remove the schema of a topic; its versions are kept",
+    topic_info.TopicRequest,
+    None,
+    method="DELETE",
+    audit=Audit(text="removed the schema of topic {topic}"),
     problems=(404,),
 )

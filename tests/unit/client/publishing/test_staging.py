@@ -86,6 +86,13 @@ def test_rows_without_a_key_are_spread_and_a_named_partition_comes_first() -> No
     assert b"1" in [message.value for message in found[partition_of(b"k1", 4)]]
 
 
+def test_a_negative_partition_is_refused_and_null_means_that_none_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="`partition` must be a whole number from 0 to 9999, not -1"):
+        cut(StagingEncoder(topic(4)), [rows(0, 2, partition=pa.array([3, -1], pa.int64()))])
+    unnamed = cut(StagingEncoder(topic(4)), [rows(0, 2, partition=pa.nulls(2, pa.int64()))])
+    assert sum(part.count for share in unnamed for part in share) == 2
+
+
 def test_equal_values_are_sent_so_that_a_server_takes_them() -> None:
     found = messages(cut(StagingEncoder(topic(1)), [pa.record_batch({"value": ["x" * 500] * 9000})]))
     assert len(found[0]) == 9000

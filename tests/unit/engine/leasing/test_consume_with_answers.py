@@ -248,3 +248,14 @@ def _refusing(*_: object) -> asyncio.Future[object]:
     refused: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     refused.set_exception(Unavailable())
     return refused
+
+
+async def test_a_call_divides_its_messages_evenly_between_the_partitions_that_it_answers() -> None:
+    """Uneven shares leave gaps of blocked keys, and each message behind a gap is decided by itself."""
+    async with shop(4) as each:
+        for partition in range(4):
+            await each.publish(1000, partition)
+        first = await each.consume(max_messages=400, window=100)
+        assert [len(lease.offsets) for lease in first.leases] == [100] * 4
+        second = await each.consume(max_messages=400, answers=tuple(map(ack, first.leases)))
+        assert [len(lease.offsets) for lease in second.leases] == [100] * 4

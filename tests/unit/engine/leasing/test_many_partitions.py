@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -131,3 +132,23 @@ async def test_journals_in_use_are_not_searched_for_room_each_time(monkeypatch: 
         await fill(engine, scope)
         assert (await engine.leases.consume(scope, ASK)).leases
     assert max(looked.values(), default=0) <= PARTITIONS // 10
+
+
+async def test_consumers_that_begin_together_share_the_lookup_of_their_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = MemoryCatalog()
+    async with started(catalog, MemoryStore()) as engine:
+        scope = await catalog.scope_create("shop", "test")
+        await engine.topics.create(scope, "orders", 1)
+        await engine.leases.consume(scope, replace(ASK, group="other"))
+        lookups: Counter[str] = Counter()
+        given = catalog.groups.group_topic_find
+
+        async def count(*arguments: Any) -> Any:
+            lookups["find"] += 1
+            await asyncio.sleep(0.01)
+            return await given(*arguments)
+
+        monkeypatch.setattr(catalog.groups, "group_topic_find", count)
+        asks = [replace(ASK, owner=f"owner-{number}") for number in range(100)]
+        await asyncio.gather(*(engine.leases.consume(scope, ask) for ask in asks))
+        assert lookups["find"] <= 2

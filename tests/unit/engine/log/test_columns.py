@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lakelog.engine import changes
-from lakelog.engine.log import columns as module
-from lakelog.engine.log.columns import INLINE_BYTES, Threads
+from lakelog.engine.log import threads as threads_module
+from lakelog.engine.log.threads import INLINE_BYTES, Threads
 from lakelog.errors import InvalidBatch, LakelogError, PartitionNotFound, TopicNotFound, Unavailable
 from lakelog.model.message import message_id
 from lakelog.model.position import Receipt
@@ -211,15 +211,15 @@ async def test_only_a_few_threads_work_at_once() -> None:
             busy -= 1
 
     tasks = [asyncio.create_task(threads.run(INLINE_BYTES + 1, work)) for _ in range(6)]
-    for _ in range(module._THREADS):
+    for _ in range(threads_module._THREADS):
         assert await asyncio.to_thread(at_work.acquire, timeout=5)
     open_gate.set()
     await asyncio.gather(*tasks)
-    assert most == module._THREADS
+    assert most == threads_module._THREADS
 
 
 async def test_environments_take_turns_at_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_THREADS", 1)
+    monkeypatch.setattr(threads_module, "_THREADS", 1)
     threads, order, may_run = Threads(), list[str](), threading.Event()
 
     def work(name: str) -> None:

@@ -23,6 +23,7 @@ from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.objectstore import open_store
 from lakelog.segments import writer as segment_writer
 from lakelog.segments.layout import segment_path
+from lakelog.segments.reader import SegmentFile
 from lakelog.segments.writer import SegmentWriter
 from lakelog.storage.memory import MemoryStore
 from lakelog.storage.store import Append, Appended, HotBatch, Payload, ReadResult
@@ -162,6 +163,32 @@ async def test_stretches_are_kept_up_to_so_many_bytes(
         await cold.read(place, messages=10)
     assert stretches == [0, 30, 60, 30]
     assert cold.extents._kept._bytes <= module.KEPT_BYTES
+    await cold.extents.close()
+
+
+async def test_a_row_group_is_decoded_once_for_all_its_ranges(
+    tmp_path: Path, stretches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "GROUP_ROWS", 60)
+    decoded = []
+    real = SegmentFile._group
+
+    def counted(file: SegmentFile, number: int, names: Sequence[str]) -> pa.RecordBatch:
+        decoded.append(number)
+        return real(file, number, names)
+
+    monkeypatch.setattr(SegmentFile, "_group", counted)
+    cold = Cold(tmp_path)
+    await cold.fill(100)
+    found = [batch for offset in range(0, 100, 10) for batch in await cold.read(offset, messages=10)]
+    assert values(found) == [b"v%d" % n for n in range(100)]
+    assert (stretches, decoded) == ([0, 30, 60, 90], [0, 1])
+    monkeypatch.setattr(module, "KEPT_GROUP_BYTES", 1)
+    monkeypatch.setattr(module, "KEPT_BYTES", 1)
+    cold.extents.drop(0)
+    for offset in (0, 60, 70, 0):
+        await cold.read(offset, messages=10)
+    assert decoded[2:] == [0, 1, 0], "without room, only the last row group is kept"
     await cold.extents.close()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from lakelog.engine import Engine
-from lakelog.engine.log import fetch as module
+from lakelog.engine.log import head_watch as module
 from lakelog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.position import AtOffset, AtTime, Earliest, Latest, Position
@@ -175,7 +177,7 @@ async def test_a_long_poll_is_woken_by_an_announcement() -> None:
 
 
 async def test_a_lost_announcement_only_makes_the_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.05)
     catalog, store = MemoryCatalog(), WatchedStore()
     engine = Engine(catalog, {0: store})  # Not started: it hears nothing.
     async with started(catalog, store) as there:
@@ -187,6 +189,34 @@ async def test_a_lost_announcement_only_makes_the_wait_longer(monkeypatch: pytes
         assert shown(await poll) == ["new"]
 
 
+async def test_waiting_readers_share_one_query_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.05)
+    catalog, store = MemoryCatalog(), WatchedStore()
+    calls: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        given = getattr(store, name)
+
+        async def counted(*arguments: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return await given(*arguments, **named)
+
+        monkeypatch.setattr(store, name, counted)
+
+    async with started(catalog, store) as engine:
+        scope = await catalog.scope_create("p", "e")
+        pid = (await engine.topics.create(scope, "orders")).pid(0)
+        polls = [asyncio.create_task(fetch(engine, scope, Latest(), LONG)) for _ in range(200)]
+        await eventually_async(lambda: len(engine.waiters._waiting[pid]) == 200)
+        await asyncio.sleep(0.1)
+        count("heads_read")
+        count("read")
+        await asyncio.sleep(0.5)
+        assert calls["read"] == 0 and 1 <= calls["heads_read"] <= 10
+        await publish(engine, scope, "orders", text("new"))
+        assert all(shown(fetched) == ["new"] for fetched in await asyncio.gather(*polls))
+
+
 async def test_what_is_there_already_is_not_waited_for() -> None:
     async with one_engine() as (engine, scope):
         await engine.topics.create(scope, "orders")
@@ -196,7 +226,7 @@ async def test_what_is_there_already_is_not_waited_for() -> None:
 
 
 async def test_a_deleted_topic_ends_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.02)
     async with one_engine() as (engine, scope):
         await engine.topics.create(scope, "orders")
         poll = asyncio.create_task(fetch(engine, scope, Earliest(), LONG))
@@ -210,7 +240,7 @@ async def test_a_deleted_topic_ends_a_long_poll(monkeypatch: pytest.MonkeyPatch)
 async def test_a_long_poll_over_a_recreation_goes_on_at_the_beginning(
     position: Position, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.02)
     async with one_engine() as (engine, scope):
         await engine.topics.create(scope, "orders")
         poll = asyncio.create_task(fetch(engine, scope, position, LONG))
@@ -225,7 +255,7 @@ async def test_a_long_poll_over_a_recreation_goes_on_at_the_beginning(
 async def test_a_long_poll_at_an_offset_of_a_deleted_topic_says_that_it_is_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.02)
     async with one_engine() as (engine, scope):
         await engine.topics.create(scope, "orders")
         await publish(engine, scope, "orders", text("old"))

@@ -1,19 +1,19 @@
--- plans_read: returns the newest heads and the verified segments that overlap the requested ranges, from one snapshot
+-- plans_read: returns the newest heads and the first verified segments that overlap the requested ranges, from one snapshot
 select h.*, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash, g.first_at, g.last_at,
-       g.epoch as segment_epoch
+       g.epoch as segment_epoch, g.groups
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
 left join lateral (
     select s.* from lakelog.segment s
     where s.pid = a.pid and s.end_offset > greatest(a.first, h.log_start) and s.first_offset < a.until
       and s.verified_at is not null
-    order by s.end_offset
+    order by s.end_offset limit $4::bigint
 ) g on true
 order by h.pid, g.end_offset;
 
 -- offset_find_by_time: finds the first offset appended at this time or later, and the segment if the offset is inside one
 select o.found, g.pid, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash, g.first_at, g.last_at,
-       g.epoch as segment_epoch
+       g.epoch as segment_epoch, g.groups
 from (select coalesce(lakelog.offset_search($1, $2, null), 0) as found offset 0) o
 left join lateral (
     select s.* from (
@@ -26,7 +26,7 @@ left join lateral (
 select pid, first_offset, end_offset, bytes from lakelog.tierable($1, $2, $3, $4, $5);
 
 -- segments_register: registers segments and returns a status for each
-select part, status, reason from lakelog.segments_register($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+select part, status, reason from lakelog.segments_register($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- segments_verify: marks segments as verified; readers use them from now on
 with asked as (

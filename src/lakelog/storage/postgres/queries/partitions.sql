@@ -22,6 +22,30 @@ with decided as materialized (
 )
 select * from decided;
 
+-- batches_relay: appends messages of an outbox, and records them in the same statement
+with decided as materialized (
+    select * from lakelog.relay($19, $20, $21, $22, $23, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+), stored as (
+    insert into lakelog.hot_{roll} (pid, end_offset, count, bytes_end, appended_at, epoch, payload)
+    select d.pid, d.base + b.last, b.count, d.bytes_base + b.bytes_end, d.appended_at, d.epoch, b.payload
+    from unnest($14::bigint[], $15::integer[], $16::integer[], $17::bigint[], $18::bytea[])
+        as b (pid, last, count, bytes_end, payload)
+    join decided d on d.pid = b.pid and d.status = 0
+)
+select * from decided;
+
+-- batches_deliver: appends messages that are due, and removes them from the scheduled messages in the same statement
+with decided as materialized (
+    select * from lakelog.deliver($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $19)
+), stored as (
+    insert into lakelog.hot_{roll} (pid, end_offset, count, bytes_end, appended_at, epoch, payload)
+    select d.pid, d.base + b.last, b.count, d.bytes_base + b.bytes_end, d.appended_at, d.epoch, b.payload
+    from unnest($14::bigint[], $15::integer[], $16::integer[], $17::bigint[], $18::bytea[])
+        as b (pid, last, count, bytes_end, payload)
+    join decided d on d.pid = b.pid and d.status = 0
+)
+select * from decided;
+
 -- keys_reserve: returns the reservations that hold
 select part, body_hash, partition from lakelog.reserve($1, $2, $3, $4, $5, $6);
 
@@ -43,7 +67,7 @@ select pid, removed from lakelog.log_start_raise($1, $2);
 
 -- plans_read: returns the newest heads, and for each offset the verified segment or else the roll that holds it, with the end of its span
 select h.*, s.roll as span_roll, s.span_end, g.first_offset, g.end_offset, g.path, g.bytes, g.file_hash, g.content_hash,
-       g.first_at, g.last_at, g.epoch as segment_epoch
+       g.first_at, g.last_at, g.epoch as segment_epoch, g.groups
 from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
 left join lateral (

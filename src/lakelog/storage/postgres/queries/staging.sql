@@ -33,6 +33,9 @@ where s.pid >= $1::bigint << 16 and s.pid < ($1::bigint + 1) << 16 and s.write_i
 -- write_promote: moves a partition's share of a write into its log
 select status, base, count, appended_at from lakelog.promote($1, $2, $3);
 
+-- staged_discard: deletes some of the batches that are still staged for a write that is decided, and returns how many
+select lakelog.staged_discard($1, $2, $3);
+
 -- staged_list: lists writes that were not staged to for the given time, with their age
 select s.pid >> 16 as incarnation, s.write_id, clock_timestamp() - max(s.staged_at) as age
 from lakelog.staged s group by 1, 2

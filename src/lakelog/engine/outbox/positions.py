@@ -1,0 +1,62 @@
+"""Finds the position of a message by its id: that of a message in the log, or that of a message in an outbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from lakelog.model.message import parse_message_id, partition_id, partition_of_id
+from lakelog.model.outbox import MessageQuery, MessageStatus, OutboxMessageId, parse_outbox_message_id
+from lakelog.model.topic import Scope
+from lakelog.storage.outbox import NO_OFFSET, REJECTED_PID
+from lakelog.storage.store import DEFAULT_CELL, Catalog, PartitionStore
+
+_TOPICS_PER_CALL = 1000
+
+
+class MessagePositions:
+    """The positions of messages of all environments."""
+
+    def __init__(self, catalog: Catalog, cells: Mapping[int, PartitionStore]) -> None:
+        self._catalog = catalog
+        self._cells = cells
+
+    async def find(self, scope: Scope, query: MessageQuery) -> MessageStatus:
+        """Return where the message is. A message of another environment is unknown."""
+        text = query.message_id
+        found = parse_outbox_message_id(text)
+        if found is not None:
+            return await self._find_relayed(scope, found)
+        incarnation, partition, offset = parse_message_id(text)
+        if await self._is_in_log(scope, incarnation, partition, offset):
+            return MessageStatus(id=text, state="published", partition=partition, offset=offset)
+        return MessageStatus(id=text, state="unknown")
+
+    async def _find_relayed(self, scope: Scope, asked: OutboxMessageId) -> MessageStatus:
+        environment = await self._cells[DEFAULT_CELL].relays.environment(asked.outbox)
+        if environment != scope.environment_id:
+            return MessageStatus(id=str(asked), state="unknown")
+        mark = (asked.number, asked.salt)
+        records = await asyncio.gather(*(store.relays.relayed(asked.outbox, [mark]) for store in self._cells.values()))
+        for each in records:
+            if mark in each:
+                pid, offset = each[mark]
+                if pid == REJECTED_PID:
+                    return MessageStatus(id=str(asked), state="rejected")
+                if offset == NO_OFFSET:
+                    return MessageStatus(id=str(asked), state="scheduled", partition=partition_of_id(pid))
+                return MessageStatus(id=str(asked), state="published", partition=partition_of_id(pid), offset=offset)
+        return MessageStatus(id=str(asked), state="unknown")
+
+    async def _is_in_log(self, scope: Scope, incarnation: int, partition: int, offset: int) -> bool:
+        after = ""
+        while True:
+            topics = await self._catalog.topic_list(scope, after=after, limit=_TOPICS_PER_CALL)
+            for topic in topics:
+                if topic.incarnation == incarnation and partition < topic.partitions:
+                    pid = partition_id(incarnation, partition)
+                    heads = await self._cells[topic.cells[partition]].heads_read([pid])
+                    return any(head.log_start <= offset < head.next_offset for head in heads)
+            if len(topics) < _TOPICS_PER_CALL:
+                return False
+            after = topics[-1].name

@@ -1,0 +1,22 @@
+-- outbox_is_installed: returns whether the database has an outbox
+select to_regclass('lakelog_outbox.settings') is not null;
+
+-- settings_read: returns the settings of the outbox, and adopts messages of a restored dump
+select s.*, lakelog_outbox.adopt() from lakelog_outbox.settings s;
+
+-- settings_write: creates the settings of the outbox, or changes its environment
+insert into lakelog_outbox.settings as s (outbox_id, project, environment, version) values ($1, $2, $3, $4)
+on conflict (only_row) do update set project = excluded.project, environment = excluded.environment, version = excluded.version
+returning s.outbox_id;
+
+-- messages_read: returns messages that have become visible
+select * from lakelog_outbox.read($1, $2, $3, $4, $5, $6);
+
+-- slot_rotate: lets new messages go to the next slot
+select lakelog_outbox.rotate();
+
+-- slot_empty: empties a slot whose messages are all in the log
+select lakelog_outbox.empty($1, $2, $3);
+
+-- oldest_read: returns when the oldest message was published
+select min(created_at) from lakelog_outbox.message;

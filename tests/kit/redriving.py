@@ -1,0 +1,16 @@
+"""Makes a copy of a message that is meant for one group only."""
+
+from __future__ import annotations
+
+from lakelog import Lakelog
+from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
+
+
+def redrive_one(log: Lakelog, topic: str, group: str) -> None:
+    """Let a new group fail one message of the topic, and publish it again for this group."""
+    wish = ConsumeRequest(topic=topic, group=group, owner="ann", request_id="r", max_messages=1, start_from="earliest")
+    (lease,) = log.group(group).consume(wish).leases
+    offsets = tuple(lease.offsets())
+    fail = LeaseAnswer(verb=Verb.FAIL, partition=lease.partition, token=lease.token, offsets=offsets, reason="no")
+    log.group(group).answer(topic, "ann", [fail])
+    assert log.topic(topic).dead_letters(group).redrive().redriven == 1

@@ -1,0 +1,1 @@
+"""Tests of topics and groups as files."""
