@@ -137,6 +137,21 @@ def test_repaired_values_are_redriven_once_with_key_headers_and_lineage(
     assert {letter.id for letter in log.topic(name).dead_letters(GROUP).list(state="redriven")} == set(ids.values())
 
 
+def test_values_that_a_repair_made_null_are_refused_and_stay_dead(spark: SparkSession, log: Lakelog, name: str) -> None:
+    from pyspark.sql.functions import col, when
+
+    some = when(col("value").cast("string").contains("cents"), None).otherwise(col("value"))
+    done = redrive(dead_letters(spark, name, GROUP).withColumn("value", some))
+    assert (done.redriven, done.repaired, done.refused) == (5, 0, 5)
+    left = log.topic(name).dead_letters(GROUP).list()
+    assert {each.id for each in done.refusals} == {letter.id for letter in left}
+    assert {each.reason for each in done.refusals} == {
+        f"Column 'value' of dead letter {letter.id} is NULL, so the repair has no value. Repair the expression, or "
+        "remove the row."
+        for letter in left
+    }
+
+
 def test_a_table_that_was_kept_redrives_nothing_twice(spark: SparkSession, log: Lakelog, name: str) -> None:
     """S14: each one once, even from an old copy of the table."""
     kept = spark.createDataFrame(dead_letters(spark, name, GROUP).toArrow())

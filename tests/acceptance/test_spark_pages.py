@@ -24,6 +24,8 @@ PRINTED = {
     "tier-to-files": ["1000 messages would go", "1000 messages in 1 segments; 1000 in the topic"],
     "replay-on-spark": ["100 messages would be published", "100 published, then 0 more; 100 in the copy"],
     "work-on-spark": ["2 dead letters"],
+    "run-spark-jobs": [],
+    "stream-recipes": ["cents: 14950", "refunded: 10", "history: 100", "followed: 1"],
     "repair-dead-letters": ["10 redriven", "10 booked"],
 }
 RUNNER = """

@@ -165,6 +165,9 @@ def test_a_replay_that_failed_continues_in_the_middle(
     done = replay(spark, "orders", to="copies", name="copy")
     assert (done.messages, done.remaining) == (240, 0)
     assert contents(log, "copies") == contents(log, "orders")
+    log.topic("others").create()
+    into_another = replay(spark, "orders", to="others", name="copy", dry_run=True)
+    assert into_another.remaining == 240, "the same name with another target is another replay"
 
 
 def test_a_range_is_published_at_a_rate(
@@ -196,7 +199,7 @@ def test_a_dry_run_publishes_nothing(log: lakelog.Lakelog, cli: Cli) -> None:
     assert contents(log, "copies") == [[], []]
     assert log.pipelines.list("replay", "orders") == runs
     with pytest.raises(GroupNotFound):
-        log.group("replay-copy").describe()
+        log.group("replay-copy.copies").describe()
 
 
 def test_wrong_topics_and_names_are_refused(spark: SparkSession, log: lakelog.Lakelog, cli: Cli) -> None:
@@ -205,7 +208,7 @@ def test_wrong_topics_and_names_are_refused(spark: SparkSession, log: lakelog.La
         replay(spark, "orders", to="nothing")
     with pytest.raises(TopicNotFound, match="'nothing'"):
         replay(spark, "nothing", to="copies")
-    log.topic("copies").replay(lambda value: None, name="taken")
+    log.topic("copies").replay(lambda value: None, name="taken.copies")
     with pytest.raises(Conflict, match="is one of topic 'copies', not of 'orders'"):
         replay(spark, "orders", to="copies", name="taken")
     refused = cli.run("pipelines", "run", "replay", "orders", "--to", "orders", code=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import lakelog
 from lakelog.batches import partition_of
 from lakelog.errors import Conflict, EpochChanged, InvalidRequest
+from lakelog.spark import write
 from lakelog.spark.writing.sink import BatchWriter
 from lakelog.storage.postgres import migrate
 from tests.kit.fleet import LAKELOG
@@ -154,10 +155,12 @@ def test_s22_of_two_copies_of_a_task_one_counts(sink: Sink) -> None:
     assert sink.values("copies") == ["a", "b", "c", "d", "e"]
 
 
-def test_s22_the_first_write_of_a_write_id_is_final_even_with_other_rows(sink: Sink) -> None:
+def test_s22_the_first_write_of_a_write_id_is_final_and_another_count_is_an_error(sink: Sink) -> None:
     sink.log.topic("again").create(3)
-    sink.write(rows(sink.spark, 100), "again", writeId="night-1")
-    sink.write(sink.spark.sql("SELECT 'other' AS value"), "again", writeId="night-1")
+    for _ in range(2):
+        sink.write(rows(sink.spark, 100), "again", writeId="night-1")
+    with pytest.raises(PySparkException, match=r"decided before with 100 messages\. This run has 1, and added nothing"):
+        sink.write(sink.spark.sql("SELECT 'other' AS value"), "again", writeId="night-1")
     assert sink.values("again") == sorted(f"v{n}" for n in range(100))
     sink.write(sink.spark.sql("SELECT 'next' AS value"), "again", writeId="night-2")
     assert len(sink.values("again")) == 101
@@ -165,8 +168,10 @@ def test_s22_the_first_write_of_a_write_id_is_final_even_with_other_rows(sink: S
 
 def test_a_write_of_no_rows_is_a_write(sink: Sink) -> None:
     sink.log.topic("empty").create(2)
-    sink.write(rows(sink.spark, 10).where("false"), "empty", writeId="w")
-    sink.write(rows(sink.spark, 10), "empty", writeId="w")
+    for _ in range(2):
+        sink.write(rows(sink.spark, 10).where("false"), "empty", writeId="w")
+    with pytest.raises(PySparkException, match=r"decided before with 0 messages\. This run has 10"):
+        sink.write(rows(sink.spark, 10), "empty", writeId="w")
     assert sink.values("empty") == []
 
 
@@ -217,6 +222,8 @@ def test_rows_that_are_no_messages_are_refused_with_what_to_do(sink: Sink, colum
     [
         ({"writeld": "x"}, "Unknown option `writeld` for a write. Did you mean `writeId`?"),
         ({"topic": "nowhere"}, "lakelog topics create nowhere"),
+        ({"writeKind": "micro"}, "Option `writeKind` must be batch or stream, not 'micro'."),
+        ({"writeKind": "stream", "writeId": "a"}, "The write id of a stream is a name and the number"),
         ({"topic": ""}, "Option `topic` is missing."),
     ],
 )
@@ -228,6 +235,19 @@ def test_save_refuses_what_cannot_be_written_in_one_line(sink: Sink, options: di
     [line, *rest] = caught.value.getMessage().splitlines()
     assert said in line
     assert [each.strip() for each in rest] == ["SQLSTATE: 38000"]
+
+
+def test_a_row_that_does_not_match_the_schema_is_refused_with_its_reason(sink: Sink) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 98}}, "required": ["id"]}
+    sink.log.topic("checked").create(3, schema=schema)
+    values = sink.spark.range(100).selectExpr("to_json(named_struct('id', id)) AS value")
+    with pytest.raises(Exception, match=r"at /id does not match schema version 1 of topic 'checked'.*maximum"):
+        sink.write(values.selectExpr("value", "'application/json' AS content_type"), "checked")
+    with pytest.raises(Exception, match="no content type, and must be application/json"):
+        sink.write(values, "checked")
+    assert sink.values("checked") == []
+    sink.write(values.limit(10).selectExpr("value", "'application/json' AS content_type"), "checked")
+    assert len(sink.values("checked")) == 10
 
 
 def test_rows_of_a_topic_are_written_to_another_as_they_are(sink: Sink) -> None:
@@ -244,6 +264,44 @@ def test_rows_of_a_topic_are_written_to_another_as_they_are(sink: Sink) -> None:
 def test_a_topic_is_never_overwritten(sink: Sink) -> None:
     with pytest.raises(InvalidRequest, match="append"):
         BatchWriter({"url": sink.url, "topic": "strict"}, StructType.fromDDL("value string"), True)
+
+
+def test_s22_a_repeated_micro_batch_of_foreach_batch_is_written_once(sink: Sink, tmp_path: Path) -> None:
+    sink.log.topic("each").create(2)
+    files = Files(sink, tmp_path, "each")
+    files.put(0, "a", "b")
+    files.put(1, "c")
+
+    def unnamed(frame: DataFrame, batch: int) -> None:
+        sink.write(frame, "each")
+
+    with pytest.raises(StreamingQueryException, match=r"lakelog\.spark\.write\(df, topic, query='a name', batch"):
+        files.run_each(unnamed)
+    assert sink.values("each") == []
+
+    def named(frame: DataFrame, batch: int) -> None:
+        write(frame, "each", query="copies", batch=batch, url=sink.url)
+
+    for _ in range(2):
+        files.run_each(named)
+        assert sink.values("each") == ["a", "b", "c"]
+        files.forget_last_commit()
+
+
+def test_a_named_write_starts_again_if_partitions_are_added_under_it(sink: Sink) -> None:
+    sink.log.topic("under").create(2)
+    url = sink.url
+
+    def growing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with lakelog.connect(url) as log:
+            if log.topic("under").describe().partitions == 2:
+                log.topic("under").alter(partitions=3)
+        yield from batches
+
+    frame = rows(sink.spark, 100, parts=1).mapInArrow(growing, "key string, value string")
+    write(frame, "under", query="copies", batch=0, url=url)
+    assert sink.values("under") == sorted(f"v{n}" for n in range(100))
+    assert all(message.partition == partition_of(message.key, 3) for message in sink.read("under"))
 
 
 class Files:
@@ -266,6 +324,11 @@ class Files:
             .start()
         )
         query.awaitTermination()
+
+    def run_each(self, function: Callable[[DataFrame, int], None]) -> None:
+        stream = self._sink.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source))
+        writer = stream.writeStream.foreachBatch(function).option("checkpointLocation", str(self.checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
 
     def forget_last_commit(self) -> None:
         """Restore the state that a driver leaves if it is killed between the sink's commit and Spark's own."""
@@ -291,6 +354,6 @@ def test_s22_a_stream_continues_from_its_checkpoint_without_gap_or_duplicate(sin
         assert sink.values("stream") == sorted(sent)
         files.forget_last_commit()
         # The micro-batch runs again and finds other rows: the rows of its first run count.
-        files.put(3 * run + 2, "other", "rows")
+        files.put(3 * run + 2, *["other"] * 20)
         files.run()
         assert sink.values("stream") == sorted(sent)

@@ -100,8 +100,11 @@ class Scene:
             done.set()
             thread.join()
 
-    def driver(self, *, most: int, available_now: bool = False) -> Driver:
+    def driver(self, *, most: int, available_now: bool = False, in_tasks: bool = False) -> Driver:
+        """With `in_tasks`, tasks read small micro-batches too."""
         source = {"topic": SOURCE, "start": "earliest", "sessionMs": "3000", "maxMessagesPerTrigger": str(most)}
+        if in_tasks:
+            source["handOverBytes"] = "0"
         table = Query(
             source={**source, "url": self.url, "group": GROUPS[0]},
             checkpoint=str(self.folder / "table-checkpoint"),
@@ -125,7 +128,9 @@ class Scene:
         on_server = point in SERVER_POINTS
         if on_server:
             self._arm(text)
-        process = self.driver(most=most).start(self._supervisor, points="" if on_server else text)
+        process = self.driver(most=most, in_tasks=point == "spark.in_task").start(
+            self._supervisor, points="" if on_server else text
+        )
 
         def standing() -> list[psutil.Process]:
             _keep_up(process)

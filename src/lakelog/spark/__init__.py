@@ -11,24 +11,50 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakelog.spark.configuring import configure
+    from lakelog.spark.frames import read, stream
     from lakelog.spark.pipelines.replaying import replay
     from lakelog.spark.pipelines.sweeping import sweep
     from lakelog.spark.pipelines.tiering import tier
     from lakelog.spark.reading.topics import topic
     from lakelog.spark.repair.repairing import dead_letters, redrive
     from lakelog.spark.subscribing.subscribe import subscribe
+    from lakelog.spark.views import attach
+    from lakelog.spark.watching import watch
+    from lakelog.spark.writing.columns import messages
+    from lakelog.spark.writing.frames import write
 
-__all__ = ["configure", "dead_letters", "redrive", "replay", "subscribe", "sweep", "tier", "topic"]
+__all__ = [
+    "attach",
+    "configure",
+    "dead_letters",
+    "messages",
+    "read",
+    "redrive",
+    "replay",
+    "stream",
+    "subscribe",
+    "sweep",
+    "tier",
+    "topic",
+    "watch",
+    "write",
+]
 
 _HOMES = {
+    "attach": "views",
     "configure": "configuring",
     "dead_letters": "repair.repairing",
+    "messages": "writing.columns",
+    "read": "frames",
     "redrive": "repair.repairing",
     "replay": "pipelines.replaying",
+    "stream": "frames",
     "subscribe": "subscribing.subscribe",
     "sweep": "pipelines.sweeping",
     "tier": "pipelines.tiering",
     "topic": "reading.topics",
+    "watch": "watching",
+    "write": "writing.frames",
 }
 
 

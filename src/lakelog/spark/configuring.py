@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakelog.errors import ConfigurationError
-from lakelog.spark.session import TOKEN_CONF, URL_CONF
+from lakelog.spark.session import TOKEN_CONF, URL_CONF, require_no_password
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,39 +96,63 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+LOCAL_SETTINGS: Mapping[str, str] = {
+    # Without checksums, a micro-batch writes half as many files.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+"""Settings for a local master without other file systems."""
+_OTHER_FILES = re.compile(r"(--|spark\.)(jars|packages|repositories)|spark\.hadoop\.fs\.|extraClassPath")
+
+
+def has_only_local_files(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a session with these settings runs in this process and can use no other file system.
+
+    Hadoop's connectors for object stores buffer writes in a `LocalFileSystem`, and fail if the session uses another
+    class for local files.
+    """
+    if not settings.get("spark.master", "local").startswith("local"):
+        return False
+    named = " ".join([*settings, environ.get("PYSPARK_SUBMIT_ARGS", "")])
+    return not (_OTHER_FILES.search(named) or environ.get("SPARK_CONF_DIR") or environ.get("SPARK_HOME"))
+
+
 def configure(
     builder: SparkSession.Builder | None = None, *, url: str | None = None, token: str | None = None
 ) -> SparkSession.Builder:
     """Return a session builder with the settings for Lakelog: `configure().getOrCreate()`.
 
+    The session reads and writes topics of that server, also with `format("lakelog")` and in SQL. This includes a
+    session that already exists, as in a notebook or under spark-submit, where `getOrCreate` returns that session.
+
     Args:
         builder: The builder to configure, for example with a master or a name. Settings that you make on the result
             override those made here. Default: a new builder.
-        url: The URL of the server for the whole session. Default: `LAKELOG_URL`, then the server of `lakelog dev` in
-            this folder.
+        url: The URL of the server for the whole session, without a password. Default: `LAKELOG_URL`, then the server
+            of `lakelog dev` in this folder.
         token: The token for the whole session. Default: `LAKELOG_TOKEN`, then the token of `lakelog dev`.
 
     Raises:
         ConfigurationError: If PySpark is not installed, or if the session would start a Java that is missing or too
             old.
+        InvalidRequest: If the URL contains a password, which Spark would show in its UI.
     """
     check_pyspark()
-    if builder is None:
-        from pyspark.sql import SparkSession
+    from lakelog.spark.session_builder import SessionBuilder
 
-        builder = SparkSession.builder
     made: Mapping[str, str] = getattr(builder, "_options", {})
+    settings = SETTINGS
     if starts_java(made):
         check_java()
         _use_this_python(made)
-    for name, setting in SETTINGS.items():
-        builder = builder.config(name, setting)
-    # `format("lakelog")` runs in a process that has the environment but not the session's configuration.
-    for name, variable, given in ((URL_CONF, "LAKELOG_URL", url), (TOKEN_CONF, "LAKELOG_TOKEN", token)):
+        if has_only_local_files(made):
+            settings = {**SETTINGS, **LOCAL_SETTINGS}
+    configured = SessionBuilder(made)
+    for name, setting in settings.items():
+        configured.config(name, setting)
+    for name, given in ((URL_CONF, require_no_password(url)), (TOKEN_CONF, token)):
         if given is not None:
-            os.environ[variable] = given
-            builder = builder.config(name, given)
-    return builder
+            configured.config(name, given)
+    return configured
 
 
 def _use_this_python(settings: Mapping[str, str]) -> None:

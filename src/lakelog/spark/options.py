@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.names import check_name
+from lakelog.spark.kafka_options import READ_ALIASES, STREAM_ALIASES, starts_a_stream
 
-READ_OPTIONS = ("topic", "url", "token", "since", "until", "startOffsets", "endOffsets")
+READ_OPTIONS = ("topic", "url", "token", "since", "until", "startOffsets", "endOffsets", "columns", "forGroup")
 STREAM_OPTIONS = (
     "topic",
     "group",
@@ -20,9 +21,15 @@ STREAM_OPTIONS = (
     "start",
     "startOffsets",
     "maxMessagesPerTrigger",
+    "failOnDataLoss",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
     "sessionMs",
+    "idleWaitMs",
+    "handOverBytes",
+    "columns",
 )
-WRITE_OPTIONS = ("topic", "url", "token", "writeId")
+WRITE_OPTIONS = ("topic", "url", "token", "writeId", "writeKind")
 DEAD_LETTER_OPTIONS = ("topic", "deadLetters", "url", "token")
 
 PINNED = "pinned"
@@ -76,7 +83,8 @@ def is_stream(options: Mapping[str, str]) -> bool:
     an error, and so is a combination that neither accepts.
     """
     given = {name.lower(): name for name in options if not name.lower().startswith(STORE)}
-    read, stream = _lower(READ_OPTIONS) | {PINNED}, _lower(STREAM_OPTIONS)
+    read = _lower(READ_OPTIONS) | _lower(READ_ALIASES) | {PINNED}
+    stream = _lower(STREAM_OPTIONS) | _lower(STREAM_ALIASES)
     for lower, name in given.items():
         if lower not in read | stream:
             every = tuple(dict.fromkeys((*READ_OPTIONS, *STREAM_OPTIONS)))
@@ -88,7 +96,7 @@ def is_stream(options: Mapping[str, str]) -> bool:
             f"Option `{of_read[0]}` is only for spark.read, and option `{of_stream[0]}` only for spark.readStream. "
             "Remove one of them."
         )
-    return bool(of_stream)
+    return bool(of_stream) or starts_a_stream(options)
 
 
 def _unknown(name: str, names: Sequence[str], of: str) -> InvalidRequest:
@@ -97,6 +105,8 @@ def _unknown(name: str, names: Sequence[str], of: str) -> InvalidRequest:
     if name.lower() == "path":
         # `load("orders")` and `save("orders")` set this option.
         hint = " A topic has no path: name it with .option('topic', 'orders')."
+    elif name.lower().startswith("kafka."):
+        hint = " It is an option of Kafka's source. Name the server with `url`."
     elif elsewhere:
         hint = f" It is an option of {' and '.join(elsewhere)}."
     elif near:

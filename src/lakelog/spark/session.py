@@ -1,5 +1,8 @@
 """Connections of a Spark job to Lakelog: the address of the server, and one client per process.
 
+A process that plans a read inherits the environment of the JVM, which started before the driver's Python under
+spark-submit and in notebooks. The connection therefore travels in options, or in the data source of the session.
+
 Spark pickles what it sends to executors, so `ConnectionSettings` is plain data. Each process opens its own client and
 keeps it for later tasks.
 """
@@ -18,7 +21,7 @@ from urllib.parse import urlsplit
 import lakelog
 from lakelog.client.connecting.target import find_target
 from lakelog.client.connecting.trust import NO_FILES, TlsFiles
-from lakelog.errors import InvalidRequest, LakelogError
+from lakelog.errors import ConfigurationError, InvalidRequest, LakelogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,14 +73,26 @@ def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
 
 def connection_to(url: str | None, token: str | None, spark: SparkSession | None = None) -> ConnectionSettings:
     """Return the connection from the arguments, the session's configuration, the environment, or `.lakelog/env`."""
+    server = url or require_no_password(_configured(spark, URL_CONF))
     try:
-        found = find_target(url or _configured(spark, URL_CONF), token or _configured(spark, TOKEN_CONF) or None)
+        found = find_target(server, token or _configured(spark, TOKEN_CONF))
     except InvalidRequest:
         raise InvalidRequest(
             "No server is configured. Use configure(SparkSession.builder, url='http://host:8080') or .option('url', …),"
             " set LAKELOG_URL in the environment of the driver, or start `lakelog dev` in the driver's folder."
         ) from None
     return ConnectionSettings(url=found.url, token=found.token, tls_files=found.tls_files)
+
+
+def require_no_password(url: str | None) -> str | None:
+    """Return the URL of a session's configuration. Refuse a URL with a password, which Spark's UI would show."""
+    if url is not None and urlsplit(url).password is not None:
+        raise InvalidRequest(
+            f"The URL in {URL_CONF} contains a password, and Spark shows this setting in its UI and logs. Remove the "
+            "password from the URL, and set PGPASSWORD in the environment of driver and executors or use a file "
+            "~/.pgpass. The option `url` of a read, stream or write may contain a password, because Spark redacts it."
+        )
+    return url
 
 
 def client(connection: ConnectionSettings) -> Lakelog:
@@ -154,6 +169,15 @@ def parallelism(spark: SparkSession) -> int:
     except Exception:
         # A Spark Connect client has no context, so use an estimate.
         return 4
+
+
+def check_no_speculation(spark: SparkSession) -> None:
+    """Raise `ConfigurationError` if Spark may run two copies of a task at the same time."""
+    if (_configured(spark, "spark.speculation") or "false").lower() == "true":
+        raise ConfigurationError(
+            "`spark.speculation` is on: Spark would run copies of slow tasks, and so a message twice at the same time. "
+            "Start the session of `subscribe` with spark.speculation=false."
+        )
 
 
 def _configured(spark: SparkSession | None, name: str) -> str | None:

@@ -12,7 +12,7 @@ from lakelog.spark.options import DEAD_LETTER_OPTIONS, STREAM_OPTIONS, WRITE_OPT
     ("options", "said"),
     [
         ({"grup": "x"}, r"Unknown option `grup` for spark.read and spark.readStream. Did you mean `group`\? Known"),
-        ({"colour": "x"}, "Unknown option `colour` for spark.read and spark.readStream. Known options: topic, url"),
+        ({"zebra": "x"}, "Unknown option `zebra` for spark.read and spark.readStream. Known options: topic, url"),
         ({"writeid": "x"}, "It is an option of a write."),
         ({"path": "orders"}, r"A topic has no path: name it with .option\('topic', 'orders'\)."),
         ({"since": "1 day", "group": "g"}, "`since` is only for spark.read, and option `group` only for spark.readStr"),

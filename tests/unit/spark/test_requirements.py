@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.errors import ConfigurationError
-from lakelog.spark.configuring import check_java, configure, starts_java
+from lakelog.spark.configuring import check_java, configure, has_only_local_files, starts_java
 
 
 def java(folder: Path, script: str) -> str:
@@ -66,6 +66,21 @@ def test_java_is_not_asked_for_where_this_process_does_not_start_it() -> None:
     assert not starts_java({"spark.remote": "sc://host"}, {})
     assert not starts_java({}, {"SPARK_REMOTE": "sc://host"})
     assert not starts_java({}, {"PYSPARK_GATEWAY_PORT": "1234"})
+
+
+def test_checksums_of_files_are_left_out_only_where_no_other_file_system_needs_them() -> None:
+    """Hadoop's file system for S3 writes through a local one with checksums."""
+    assert has_only_local_files({"spark.master": "local[2]", "spark.app.name": "packages"}, {})
+    assert has_only_local_files({}, {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"})
+    for settings in (
+        {"spark.master": "spark://host:7077"},
+        {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"},
+        {"spark.hadoop.fs.s3a.endpoint": "http://x"},
+        {"spark.driver.extraClassPath": "aws.jar"},
+    ):
+        assert not has_only_local_files(settings, {})
+    for environ in ({"PYSPARK_SUBMIT_ARGS": "--packages x:y:1 pyspark-shell"}, {"SPARK_CONF_DIR": "/etc/spark"}):
+        assert not has_only_local_files({}, environ)
 
 
 def test_local_tasks_run_in_this_python_unless_it_is_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

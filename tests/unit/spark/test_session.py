@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
-from lakelog.errors import InvalidRequest
-from lakelog.spark.session import ConnectionSettings, announced, connection_of, connection_to
+from lakelog.errors import ConfigurationError, InvalidRequest
+from lakelog.spark import configure
+from lakelog.spark.frames import option_texts
+from lakelog.spark.session import (
+    URL_CONF,
+    ConnectionSettings,
+    announced,
+    check_no_speculation,
+    connection_of,
+    connection_to,
+)
+from lakelog.spark.source import source_with
 from tests.kit.waiting import eventually
 
 
@@ -24,6 +38,45 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
 def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+class Session:
+    """A session with this configuration."""
+
+    def __init__(self, **settings: str) -> None:
+        self.conf = settings
+
+
+def test_a_password_in_the_configuration_of_a_session_is_refused() -> None:
+    session: Any = Session(**{URL_CONF: "postgresql://me:secret@host/db"})
+    for refused in (
+        lambda: connection_to(None, None, session),
+        lambda: configure(SparkSession.builder, url="postgresql://me:secret@host/db"),
+    ):
+        with pytest.raises(InvalidRequest, match=r"in spark\.lakelog\.url contains a password") as caught:
+            refused()
+        assert "secret" not in caught.value.detail
+    assert connection_to("postgresql://me:secret@host/db", None, session).url == "postgresql://me:secret@host/db"
+
+
+def test_the_source_of_a_session_knows_its_server_unless_the_options_name_another() -> None:
+    source = source_with({"url": "http://session", "token": "t1"})
+    assert source.name() == "lakelog"
+    pickling: Any = cloudpickle
+    copy = pickling.loads(pickling.dumps(source))
+    assert dict(copy({"topic": "t"}).options) == {"url": "http://session", "token": "t1", "topic": "t"}
+    assert dict(copy({"topic": "t", "URL": "http://other"}).options) == {"topic": "t", "URL": "http://other"}
+
+
+def test_options_are_written_as_spark_takes_them() -> None:
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert option_texts({"since": at, "startOffsets": {0: 12}, "maxMessagesPerTrigger": 5, "group": "g"}) == {
+        "since": "2026-01-31T12:00:00+00:00",
+        "startOffsets": '{"0": 12}',
+        "maxMessagesPerTrigger": "5",
+        "group": "g",
+    }
+    assert option_texts({"failOnDataLoss": False}) == {"failOnDataLoss": "false"}
 
 
 def test_without_an_address_it_is_said_how_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +118,13 @@ def test_a_server_that_answers_is_not_announced(caplog: pytest.LogCaptureFixture
         assert threading.active_count() == before + 1
     eventually(lambda: threading.active_count() == before)
     assert caplog.messages == []
+
+
+def test_copies_of_tasks_are_refused_where_a_key_must_not_run_twice() -> None:
+    spark: Any = Session()
+    check_no_speculation(spark)
+    spark.conf["spark.speculation"] = "false"
+    check_no_speculation(spark)
+    spark.conf["spark.speculation"] = "true"
+    with pytest.raises(ConfigurationError, match=r"`spark.speculation` is on.*spark.speculation=false"):
+        check_no_speculation(spark)

@@ -96,7 +96,7 @@ class ReplayJob:
     def request(self) -> ReplayRequest:
         """Return the messages to replay, with both times resolved."""
         since, until = time_of(self.since, "since"), time_of(self.until, "until")
-        return ReplayRequest(topic=self.topic, since=since, until=until, name=self.name)
+        return ReplayRequest(topic=self.topic, since=since, until=until, name=self.name, to=self.to)
 
 
 def replay(
@@ -119,20 +119,21 @@ def replay(
     partition. Messages of a key keep their order if no partitions were added to the topic after the range began.
 
     With a `name`, a run that was killed or stopped continues at its position when it is called again, and messages that
-    it had published are not published again. The position is that of the cursor group `replay-<name>`; delete the group
-    to forget it.
+    it had published are not published again. The position is that of the cursor group `replay-<name>.<to>`; delete the
+    group to forget it.
 
     Args:
         spark: The session.
         topic: The topic to read.
-        to: The topic to write. It must exist, and must be another one. Use it again to continue.
+        to: The topic to write. It must exist, and must be another one. Use it again to continue: with another one, the
+            same name is another replay.
         since: Begin at the first message that was appended at this time or later: an aware datetime, ISO 8601, or how
             long ago, such as "1 day". Default: the oldest message. A replay that continues uses its position instead.
         until: End before the first message that was appended at this time or later. With a name, it must be a datetime
             or ISO 8601; use it again to continue. Default: all messages that exist when the replay begins; with a
             name, when the first run with the name began.
-        name: The name of the replay in the environment, for one topic: up to 113 of the characters a-z, 0-9, dot,
-            underscore and hyphen. Default: None, nothing is stored.
+        name: The name of the replay in the environment, for one topic and one target: characters a-z, 0-9, underscore
+            and hyphen, up to 112 together with `to`. Default: None, nothing is stored.
         rate: Messages to publish in a second at most, above zero, on average over shares of up to 50,000 messages (up
             to 10,000 in a partition). Default: None, no limit.
         dry_run: Only count the messages. Default: False.

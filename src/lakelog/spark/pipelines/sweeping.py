@@ -100,9 +100,8 @@ def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> Swee
         sizes = {each.path: each.bytes for each in page}
         orphans = sorted(log.lake.look(list(sizes), min_age=min_age))
         if not dry_run:
-            for path in orphans:
-                failpoints.hit("sweep.before_delete")
-                store.delete(path)
+            failpoints.hit("sweep.before_delete")
+            store.delete_many(orphans)
             log.lake.swept(orphans)
         done = replace(
             done,

@@ -153,7 +153,12 @@ def explained(log: Lakelog, done: TierSummary) -> TierSummary:
     partitions = log.lake.plan(done.topic).partitions
     return replace(
         done,
-        hot=sum(each.high_watermark - max(each.hot_from, each.log_start) for each in partitions),
+        hot=sum(
+            each.high_watermark
+            - max(each.hot_from, each.log_start)
+            - sum(segment.end - segment.first for segment in each.later)
+            for each in partitions
+        ),
         total=sum(each.high_watermark - each.log_start for each in partitions),
     )
 

@@ -65,7 +65,7 @@ Split = tuple[ReadRange, ...]
 
 
 def ranges_of(plan: Plan) -> list[ReadRange]:
-    """Return the ranges of a plan by partition and offset: ranges of segments, then the hot rest."""
+    """Return the ranges of a plan by partition and offset: of segments, and hot ranges between and after them."""
     return [read_range for partition in plan.partitions for read_range in _ranges_of(partition)]
 
 
@@ -84,6 +84,20 @@ def splits_of(read_ranges: Iterable[ReadRange], sizes: SplitSizes | None = None)
             hot, lambda read_range: read_range.count + _CALLING, sizes.least_hot_messages, sizes.hot_messages, sizes.aim
         ),
     ]
+
+
+def hot_layers(read_ranges: Iterable[ReadRange]) -> list[Ranges]:
+    """Return hot ranges as few mappings: one, unless a partition has segments between two hot ranges."""
+    layers: list[dict[int, tuple[int, int]]] = []
+    for each in read_ranges:
+        for layer in layers:
+            first, end = layer.get(each.partition, (each.first, each.first))
+            if end == each.first:
+                layer[each.partition] = (first, each.end)
+                break
+        else:
+            layers.append({each.partition: (each.first, each.end)})
+    return [*layers]
 
 
 def ranges_in(ranges: Ranges) -> list[ReadRange]:
@@ -119,12 +133,15 @@ def out_of_range(topic: str, partition: PartitionPlan, offset: int) -> OffsetOut
 
 def _ranges_of(plan: PartitionPlan) -> Iterator[ReadRange]:
     at = plan.start
-    for segment in sorted(plan.segments, key=lambda segment: segment.first):
+    for segment in sorted((*plan.segments, *plan.later), key=lambda segment: segment.first):
         end = min(segment.end, plan.end)
-        if end <= at:
+        if end <= at or segment.first >= plan.end:
             continue
-        if segment.first > at:
+        if at < min(plan.hot_from, segment.first):
             raise _hole(plan, at)
+        if segment.first > at:
+            yield ReadRange(partition=plan.partition, first=at, end=segment.first)
+            at = segment.first
         yield ReadRange(partition=plan.partition, first=at, end=end, segment=segment)
         at = end
     if at < min(plan.hot_from, plan.end):
@@ -159,8 +176,15 @@ def _spread(
 
 
 def _cut(read_range: ReadRange, parts: int) -> Iterator[ReadRange]:
-    """Return at most `count` ranges of similar length, none of them empty."""
+    """Yield at most `parts` ranges of similar length, none of them empty.
+
+    A file is cut between row groups, as far as they are known: two tasks would otherwise read the same group.
+    """
+    first, end = read_range.first, read_range.end
     parts = max(1, min(parts, read_range.count))
-    edges = [read_range.first + read_range.count * number // parts for number in range(parts + 1)]
-    for first, end in pairwise(edges):
-        yield replace(read_range, first=first, end=end)
+    inner = {first + read_range.count * number // parts for number in range(1, parts)}
+    if read_range.segment is not None and read_range.segment.groups:
+        starts = [start for start in read_range.segment.groups if first < start < end]
+        inner = {min(starts, key=lambda start: abs(start - edge)) for edge in inner if starts}
+    for low, high in pairwise(sorted({first, *inner, end})):
+        yield replace(read_range, first=low, end=high)

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments.reader import opened
+from lakelog.spark.reading.columns import ALL_COLUMNS, Columns
 from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
 from lakelog.spark.session import ConnectionSettings, client
 
@@ -27,16 +29,29 @@ class ReadTarget:
     connection: ConnectionSettings
     topic: str
     incarnation: int
+    columns: Columns = ALL_COLUMNS
+    """The columns that Spark gets."""
     store: str | None = None
     # It contains credentials, so printing a task must not print it.
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    view: GroupView | None = None
+    """The view of the group that reads; None for every message."""
+    skips_removed: bool = False
+    """Continue at the log start if messages are removed after the plan. Otherwise, the read fails."""
 
     @classmethod
-    def of(cls, connection: ConnectionSettings, plan: Plan, store_options: Mapping[str, str]) -> ReadTarget:
+    def of(
+        cls,
+        connection: ConnectionSettings,
+        plan: Plan,
+        store_options: Mapping[str, str],
+        columns: Columns = ALL_COLUMNS,
+    ) -> ReadTarget:
         return cls(
             connection=connection,
             topic=plan.topic,
             incarnation=plan.incarnation,
+            columns=columns,
             store=plan.store,
             store_options=store_options,
         )
@@ -46,7 +61,7 @@ _stores: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
 
 
 def read_piece(place: ReadTarget, wanted: ReadRange) -> Iterator[pa.RecordBatch]:
-    """Yield every message of the range in order, as columns of a segment."""
+    """Yield every message of the range in order. The batches have at least the columns that Spark gets."""
     pending = deque([wanted])
     missing: set[str] = set()
     while pending:
@@ -71,7 +86,9 @@ def _batches(place: ReadTarget, read_range: ReadRange) -> Iterator[pa.RecordBatc
         )
         return
     with opened(store_of(place.store, place.store_options), read_range.segment) as file:
-        yield from file.read(read_range.first, read_range.end)
+        # The offsets are checked even where Spark does not get them.
+        needed = {*place.columns, *(VIEW_COLUMNS if place.view else ()), "offset"}
+        yield from file.read(read_range.first, read_range.end, [*needed])
 
 
 def _expect(place: ReadTarget, read_range: ReadRange, at: int, batch: pa.RecordBatch) -> None:

@@ -12,7 +12,10 @@ import msgspec
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.lake import PlanOptions
+from lakelog.model.names import check_name
+from lakelog.spark.kafka_options import from_kafka
 from lakelog.spark.options import PINNED, READ_OPTIONS, known_options, topic_of
+from lakelog.spark.reading.columns import DEFAULT_COLUMNS, Columns, columns_of
 from lakelog.spark.reading.planning import Ranges
 
 _UNITS = {"ms": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
@@ -44,13 +47,16 @@ class ReadOptions:
     topic: str
     plan: PlanOptions
     pinned: ResolvedRanges | None = None
+    columns: Columns = DEFAULT_COLUMNS
+    for_group: str | None = None
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def parse_read_options(options: Mapping[str, str], now: datetime | None = None) -> ReadOptions:
     """Return the parsed options of `spark.read.format("lakelog")`, whose names are case-insensitive."""
+    options = from_kafka(options, is_stream=False)
     given, store = known_options(options, READ_OPTIONS, of="spark.read", besides=(PINNED,))
-    pinned = given.get(PINNED)
+    pinned, group = given.get(PINNED), given.get("forgroup")
     return ReadOptions(
         topic=topic_of(given),
         plan=PlanOptions(
@@ -60,6 +66,8 @@ def parse_read_options(options: Mapping[str, str], now: datetime | None = None) 
             until=time_of(given.get("until"), "until", now),
         ),
         pinned=None if pinned is None else ResolvedRanges.of(pinned),
+        columns=columns_of(given.get("columns")),
+        for_group=None if group is None else check_name("group", group),
         store=store,
     )
 
@@ -85,6 +93,11 @@ def time_of(text: Time | None, name: str, now: datetime | None = None) -> dateti
             f"not {text!r}."
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def duration_of(text: str) -> float | None:
+    """Return the seconds of a duration such as `15 min` or `1h30m`; None if the text is not a duration."""
+    return _seconds(text.strip().lower())
 
 
 def is_relative(text: Time) -> bool:

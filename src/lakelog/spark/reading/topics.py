@@ -6,19 +6,25 @@ offsets that follow. Messages published later are not included, even if the Data
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
 from lakelog.model.lake import Plan, PlanOptions
+from lakelog.model.names import check_name
 from lakelog.spark.options import PINNED
-from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
+from lakelog.spark.reading.batch_reader import group_view
+from lakelog.spark.reading.columns import ALL_COLUMNS, Columns, columns_of
+from lakelog.spark.reading.planning import Ranges, ReadRange, hot_layers, ranges_of, require_whole
 from lakelog.spark.reading.ranges import ResolvedRanges, Time, offsets_of, time_of
+from lakelog.spark.reading.typed_values import ValueType, with_value
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema
 
@@ -37,12 +43,16 @@ def topic(
     until: Time | None = None,
     start_offsets: Mapping[int, int] | None = None,
     end_offsets: Mapping[int, int] | None = None,
+    columns: str | Sequence[str] | None = None,
+    value: ValueType | None = None,
+    for_group: str | None = None,
     url: str | None = None,
     token: str | None = None,
 ) -> DataFrame:
     """Return the messages of a topic as a DataFrame, such as `topic(spark, "orders", since="1 day")`.
 
-    Segment files outside the range are not opened.
+    Segment files outside the range are not opened. Without `for_group`, the DataFrame has every message of the log,
+    including expired messages and copies that were redriven for a group.
 
     Args:
         spark: The session.
@@ -52,6 +62,13 @@ def topic(
         until: Read messages appended before this time, written like `since`. Default: up to the newest message.
         start_offsets: The first offset by partition. Other partitions are read from their log start.
         end_offsets: The end offset by partition, not included. Other partitions are read up to their high watermark.
+        columns: The columns, as names or as text with commas, or "*" for all. Default: partition, offset, appended_at,
+            key, value, headers and content_type.
+        value: The type of the values: a class, such as a dataclass, a msgspec.Struct or a pydantic model; a schema,
+            such as "total INT, id STRING"; or "json" for variants. A value that does not fit becomes null or has null
+            fields. Default: bytes.
+        for_group: Leave out the messages that this group does not get: copies that were redriven for other groups, and
+            messages that are expired when this function is called. Default: all messages.
         url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
         token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
 
@@ -60,6 +77,7 @@ def topic(
         OffsetOutOfRange: If a named offset does not exist.
     """
     connection = connection_to(url, token, spark)
+    selected = columns_of(columns)
     options = PlanOptions(
         starts=offsets_of(start_offsets, "start_offsets"),
         ends=offsets_of(end_offsets, "end_offsets"),
@@ -67,25 +85,40 @@ def topic(
         until=time_of(until, "until"),
     )
     with announced(connection):
-        plan = client(connection).lake.plan(name, options)
+        lake = client(connection).lake
+        plan = lake.plan(name, options)
+        view = group_view(lake, name, None if for_group is None else check_name("for_group", for_group))
     require_whole(plan, options.starts, options.ends)
-    return planned_frame(spark, connection, plan)
+    if view is None:
+        return with_value(planned_frame(spark, connection, plan, selected), value)
+    needed = tuple(dict.fromkeys((*selected, *VIEW_COLUMNS)))
+    seen = planned_frame(spark, connection, plan, needed).where(_is_seen(view)).select(*selected)
+    return with_value(seen, value)
 
 
-def planned_frame(spark: SparkSession, connection: ConnectionSettings, plan: Plan) -> DataFrame:
+def _is_seen(view: GroupView) -> Column:
+    target, expires = (F.col(name) for name in VIEW_COLUMNS)
+    return (target.isNull() | (target == view.group)) & (expires.isNull() | (expires > F.lit(view.at)))
+
+
+def planned_frame(
+    spark: SparkSession, connection: ConnectionSettings, plan: Plan, columns: Columns = ALL_COLUMNS
+) -> DataFrame:
     """Return the DataFrame of a plan. If a file was replaced since, plan the same offsets again."""
     for _ in range(_TRIES - 1):
         try:
-            return frame_of(spark, connection, plan)
+            return frame_of(spark, connection, plan, columns)
         except AnalysisException as exc:
             if exc.getCondition() != _PATH_NOT_FOUND:
                 raise
             # The same offsets are in another file now.
             plan = _again(connection, plan)
-    return frame_of(spark, connection, plan)
+    return frame_of(spark, connection, plan, columns)
 
 
-def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) -> DataFrame:
+def frame_of(
+    spark: SparkSession, connection: ConnectionSettings, plan: Plan, columns: Columns = ALL_COLUMNS
+) -> DataFrame:
     """Return the DataFrame of a plan: whole files, files that extend beyond the range, and the hot rest."""
     whole: list[ReadRange] = []
     partly: list[ReadRange] = []
@@ -97,12 +130,13 @@ def frame_of(spark: SparkSession, connection: ConnectionSettings, plan: Plan) ->
             (whole if read_range.is_whole else partly).append(read_range)
     frames = []
     if whole:
-        frames.append(_parquet(spark, plan, whole))
+        frames.append(_parquet(spark, plan, whole).select(*columns))
     if partly:
         # One filter for all of them, on the partition and offset of each row.
-        frames.append(_parquet(spark, plan, partly).where(_any(map(_within, partly))))
-    if rest or not frames:
-        frames.append(_hot(spark, connection, plan, rest))
+        frames.append(_parquet(spark, plan, partly).where(_any(map(_within, partly))).select(*columns))
+    frames += [_hot(spark, connection, plan, ranges, columns) for ranges in hot_layers(rest)]
+    if not frames:
+        frames.append(_hot(spark, connection, plan, {}, columns))
     return reduce(lambda left, right: left.unionAll(right), frames)
 
 
@@ -116,14 +150,10 @@ def _parquet(spark: SparkSession, plan: Plan, read_ranges: Iterable[ReadRange]) 
 
 
 def _hot(
-    spark: SparkSession, connection: ConnectionSettings, plan: Plan, read_ranges: Iterable[ReadRange]
+    spark: SparkSession, connection: ConnectionSettings, plan: Plan, ranges: Ranges, columns: Columns
 ) -> DataFrame:
-    ranges: dict[int, tuple[int, int]] = {}
-    for read_range in read_ranges:
-        first, _ = ranges.get(read_range.partition, (read_range.first, 0))
-        ranges[read_range.partition] = (first, read_range.end)
     pinned = ResolvedRanges(incarnation=plan.incarnation, ranges=ranges)
-    options = {**connection.options, "topic": plan.topic, PINNED: pinned.text()}
+    options = {**connection.options, "topic": plan.topic, "columns": ",".join(columns), PINNED: pinned.text()}
     return spark.read.format("lakelog").options(**options).load()
 
 
@@ -155,6 +185,6 @@ def _is_readable(store: str | None) -> bool:
 
 
 def _address(store: str, path: str) -> str:
-    """Return the address as Hadoop writes it: its S3 file system is s3a."""
-    root = store.rstrip("/")
+    """Return the address as Hadoop writes it: its S3 file system is s3a, and it does not decode `%20` in a path."""
+    root = unquote(store.rstrip("/")) if store.startswith("file:") else store.rstrip("/")
     return f"s3a{root.removeprefix('s3')}/{path}" if root.startswith("s3:") else f"{root}/{path}"

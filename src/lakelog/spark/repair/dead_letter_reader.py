@@ -55,8 +55,13 @@ def dead_letter_schema() -> StructType:
 
 
 def fingerprint(key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> str:
-    """Return the fingerprints of the key and of value and headers; missing headers and empty headers are equal."""
-    return f"{_digest(key)}-{_digest([value, sorted((headers or {}).items())])}"
+    """Return the fingerprints of key, value and headers; missing headers and empty headers are equal."""
+    return "-".join((_digest(key), _digest(value), _digest(sorted((headers or {}).items()))))
+
+
+def had_value(text: str) -> bool:
+    """Return whether a fingerprint is that of a message with a value."""
+    return text.split("-")[1] != _digest(None)
 
 
 def _digest(found: object) -> str:

@@ -12,7 +12,7 @@ from lakelog.errors import DeadLetterNotFound, InvalidRequest, RedriveRefused, T
 from lakelog.model.dead_letters import DEFAULT_MAX_REDRIVES, Redriven, RefusedDeadLetter, Repair
 from lakelog.model.names import check_name
 from lakelog.model.rate import rate_of
-from lakelog.spark.repair.dead_letter_reader import fingerprint
+from lakelog.spark.repair.dead_letter_reader import fingerprint, had_value
 from lakelog.spark.session import ConnectionSettings, client, connection_to, require_topic
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class RedriveRow(NamedTuple):
     group: str
     id: str
     repair: Repair | None
+    refusal: str | None = None
+    """Why the row is refused, without a call to the server."""
 
     @property
     def size(self) -> int:
@@ -93,8 +95,8 @@ def redrive(
 ) -> RedriveSummary:
     """Publish the dead letters of a DataFrame again, for their group only.
 
-    The messages have the values and headers of the DataFrame. Each dead letter is redriven once, even if the call is
-    repeated. Its key and lineage are kept.
+    The messages have the values and headers of the DataFrame. A row whose value became NULL is refused. Each dead
+    letter is redriven once, even if the call is repeated. Its key and lineage are kept.
 
     Args:
         df: Rows of `dead_letters`, with or without changes to `value` and `headers`.
@@ -140,7 +142,14 @@ class _RedriveJob:
         """Return the dead letters per call: at least one, and about four calls per second if there is a rate."""
         return _PER_CALL if self._per_second is None else max(1, min(_PER_CALL, int(self._per_second / 4)))
 
-    def page(self, page: list[RedriveRow]) -> None:
+    def page(self, rows: list[RedriveRow]) -> None:
+        refused = [RefusedDeadLetter(id=row.id, reason=row.refusal) for row in rows if row.refusal is not None]
+        self._count(Redriven(refused=len(refused), refusals=tuple(refused)), 0)
+        page = [row for row in rows if row.refusal is None]
+        if page:
+            self._send(page)
+
+    def _send(self, page: list[RedriveRow]) -> None:
         if self._per_second is not None:
             time.sleep(max(0.0, self._begun + self.total.redriven / self._per_second - time.monotonic()))
         topic, group = page[0].topic, page[0].group
@@ -171,9 +180,12 @@ def wanted_of(row: Any) -> RedriveRow:
     found = row.asDict()
     identity, key, value = found["id"], _bytes(found.get("key")), _bytes(found.get("value"))
     headers = dict(found["headers"]) if found.get("headers") else {}
-    if "fingerprint" in found and {"key", "value", "headers"} <= found.keys():
+    mark: str | None = found.get("fingerprint")
+    if "value" in found and value is None and (mark is None or had_value(mark)):
+        return RedriveRow(found["topic"], found["group"], identity, None, _no_value(identity, mark))
+    if mark is not None and {"key", "value", "headers"} <= found.keys():
         of_key, _, of_rest = fingerprint(key, value, headers).partition("-")
-        key_was, _, rest_was = found["fingerprint"].partition("-")
+        key_was, _, rest_was = mark.partition("-")
         if of_key != key_was:
             raise InvalidRequest(
                 f"The key of dead letter {identity} was changed. A redrive keeps keys and partitions. Publish a "
@@ -185,6 +197,14 @@ def wanted_of(row: Any) -> RedriveRow:
     if value is not None or "headers" in found:
         repair = Repair(value=value, headers=headers if "headers" in found else None)
     return RedriveRow(found["topic"], found["group"], identity, repair)
+
+
+def _no_value(identity: str, mark: str | None) -> str:
+    kept = "" if mark is not None else " If the message never had a value, keep the column 'fingerprint'."
+    return (
+        f"Column 'value' of dead letter {identity} is NULL, so the repair has no value. Repair the expression, or "
+        f"remove the row.{kept}"
+    )
 
 
 def pages(wanted: Iterable[RedriveRow], per_call: int) -> Iterator[list[RedriveRow]]:

@@ -165,8 +165,11 @@ class StreamMember:
             self._failure = self._replaced()
             raise self._failure from exc
         except PositionRefused as exc:
-            self._failure = self._moved(exc)
-            raise self._failure from exc
+            ahead = self._cut(offsets)
+            if ahead is None:
+                self._failure = self._moved(exc)
+                raise self._failure from exc
+            self._send_surely(ahead)
         except (GroupNotFound, TopicNotFound) as exc:
             self._failure = exc
             raise
@@ -179,6 +182,22 @@ class StreamMember:
                 {partition: GroupPosition(partition, offset, epoch) for partition, offset in some.items()}
             )
         self._sure_until = asked + _SURE_SECONDS
+
+    def _cut(self, offsets: Offsets) -> dict[int, int] | None:
+        """Return what is left to commit after retention moved the group; None if something else moved it.
+
+        Another member cannot have moved it, because the commit was not refused for its generation. A seek changes the
+        epoch.
+        """
+        now = self._group.positions(self.topic)
+        moved = {each: now[each] for each, known in self._positions.items() if each in now and now[each] != known}
+        if not moved or any(
+            each.epoch != self._positions[number].epoch or each.offset < self._positions[number].offset
+            for number, each in moved.items()
+        ):
+            return None
+        self._positions.update(moved)
+        return {number: max(offset, now[number].offset) for number, offset in offsets.items() if number in now}
 
     def _come_back(self) -> None:
         """Join again after a timeout, unless another query has joined since."""
@@ -210,7 +229,7 @@ class StreamMember:
             if partition in now and now[partition] != mine
         ]
         return PositionRefused(
-            f"Group '{self.name}' was moved by a seek or by retention while this query ran ({'; '.join(differing)}), "
+            f"Group '{self.name}' was moved by a seek while this query ran ({'; '.join(differing)}), "
             "so the query stopped. To read from the group's position, start the query with a new checkpoint. To "
             f"continue from its checkpoint, move the group back with `lakelog groups seek {self.name} {self.topic}`.",
             **refusal.subject,

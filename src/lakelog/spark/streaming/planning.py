@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from lakelog.errors import InvalidRequest, OffsetOutOfRange, PositionRefused
@@ -21,6 +22,7 @@ Offsets = Mapping[int, int]
 """The next offset to read, by partition."""
 
 _FORMAT = 1
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,10 @@ class StreamOffset:
     end: Offsets = field(default_factory=dict)
     epochs: Offsets = field(default_factory=dict)
     """The group's position epochs by partition; 0 by default."""
+    read_at: datetime | None = None
+    """The database's time of the plan, at which a group's messages expire: a repeated micro-batch has the same rows."""
+    lost: int = 0
+    """The number of messages that were removed before this query read them, since its first micro-batch."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as text. Equal offsets have equal texts, because Spark compares texts."""
@@ -46,6 +52,8 @@ class StreamOffset:
             "begin": _to_json(self.begin),
             "end": _to_json(self.end),
             "epochs": _to_json({partition: epoch for partition, epoch in self.epochs.items() if epoch}),
+            **({} if self.read_at is None else {"read_at": self.read_at.isoformat()}),
+            **({"lost": self.lost} if self.lost else {}),
         }
 
     @classmethod
@@ -66,11 +74,13 @@ class StreamOffset:
             begin=_of_json(found.get("begin", {})),
             end=_of_json(found.get("end", {})),
             epochs=_of_json(found.get("epochs", {})),
+            read_at=datetime.fromisoformat(found["read_at"]) if "read_at" in found else None,
+            lost=found.get("lost", 0),
         )
 
 
 def requested_offsets(options: StreamOptions, marks: Watermarks) -> dict[int, int]:
-    """Return where the options say that a new stream starts."""
+    """Return where the options say that a new stream starts. A time was resolved to offsets before."""
     by_default = marks.ends if options.start == LATEST else marks.starts
     return {**by_default, **options.start_offsets}
 
@@ -104,6 +114,54 @@ def begin_at(start: StreamOffset, resolved: Offsets, ends: Offsets) -> dict[int,
     """
     known = resolved if start.incarnation is None else start.end
     return {partition: known.get(partition, 0) for partition in sorted(ends)}
+
+
+Removed = Mapping[int, tuple[int, int]]
+"""Offsets that a query did not read before they were removed, by partition: the first one and the end."""
+
+
+def removed(begin: Offsets, log_starts: Offsets, ends: Offsets | None = None) -> Removed:
+    """Return the offsets from `begin` that are below the log start, up to `ends` if given."""
+    found = {}
+    for partition, first in sorted(begin.items()):
+        end = log_starts.get(partition, 0)
+        if ends is not None:
+            end = min(end, ends.get(partition, end))
+        if end > first:
+            found[partition] = (first, end)
+    return found
+
+
+def count_of(lost: Removed) -> int:
+    """Return the number of removed messages."""
+    return sum(end - first for first, end in lost.values())
+
+
+def past(begin: Offsets, log_starts: Offsets) -> dict[int, int]:
+    """Return the offsets, raised to the log starts."""
+    return {partition: max(offset, log_starts.get(partition, 0)) for partition, offset in begin.items()}
+
+
+def removal_text(topic: str, lost: Removed) -> str:
+    """Return a sentence that names the removed messages."""
+    ranges = ", ".join(f"partition {each}: {lost[each][0]} to {lost[each][1] - 1}" for each in [*lost][:_SHOWN])
+    more = f", and in {len(lost) - _SHOWN} more partitions" if len(lost) > _SHOWN else ""
+    return (
+        f"Retention or a purge removed {count_of(lost)} messages of topic '{topic}' before this query read them "
+        f"({ranges}{more})."
+    )
+
+
+def data_loss(topic: str, lost: Removed) -> OffsetOutOfRange:
+    """Return the error of a query that must not skip removed messages."""
+    partition, (first, _) = next(iter(lost.items()))
+    return OffsetOutOfRange(
+        f"{removal_text(topic, lost)} To continue at the oldest messages, start the query with the same checkpoint and "
+        ".option('failOnDataLoss', 'false'): it logs and counts the removed messages.",
+        topic=topic,
+        partition=partition,
+        offset=first,
+    )
 
 
 def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
@@ -159,7 +217,7 @@ class Restart:
 
 
 def reconcile(group: str, restart: Restart, positions: Mapping[int, GroupPosition], log_starts: Offsets) -> None:
-    """Raise an error if the group's position is outside the last planned micro-batch.
+    """Raise an error if the group's position is outside the last planned micro-batch, unless retention moved it.
 
     The position is committed after Spark's own commit and before the next planning. A killed query therefore leaves
     each partition at the beginning or at the end of the last planned micro-batch. Any other position was set by a seek
@@ -172,13 +230,14 @@ def reconcile(group: str, restart: Restart, positions: Mapping[int, GroupPositio
         sought = position.epoch != planned.epochs.get(partition, 0)
         if position.offset == on if sought else low <= position.offset <= high:
             continue
-        cut = position.offset == log_starts.get(partition) and position.offset > high
-        why = "retention has removed what is between them" if cut else "a seek or another reader moved the group"
+        if not sought and high < position.offset <= log_starts.get(partition, 0):
+            # The plan of the next micro-batch decides about removed messages.
+            continue
         raise PositionRefused(
             f"Group '{group}' is at offset {position.offset} of partition {partition} of '{planned.topic}', and the "
-            f"checkpoint of this query is at {_range(low, high)}: {why}. To continue from the checkpoint, "
-            f"move the group: `lakelog groups seek {group} {planned.topic} --partition {partition} --to {on}`. To "
-            "continue from the group's position, start the query with a new checkpoint.",
+            f"checkpoint of this query is at {_range(low, high)}: a seek or another reader moved the group. To "
+            f"continue from the checkpoint, move the group: `lakelog groups seek {group} {planned.topic} --partition "
+            f"{partition} --to {on}`. To continue from the group's position, start the query with a new checkpoint.",
             group=group,
             topic=planned.topic,
             partition=partition,
@@ -214,7 +273,9 @@ def ignoring(options: StreamOptions, positions: Offsets, marks: Watermarks) -> s
     """Return the warning that the group's position overrides the options, if that makes a difference."""
     if not options.has_start or requested_offsets(options, marks) == positions:
         return None
-    if options.start_offsets:
+    if options.start_time is not None:
+        named, to = f"start={options.start_time.isoformat()}", f"--to {options.start_time.isoformat()}"
+    elif options.start_offsets:
         named = "startOffsets"
         partition, offset = min(options.start_offsets.items())
         to = f"--partition {partition} --to {offset}"

@@ -11,38 +11,51 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from lakelog import Lakelog, failpoints
+from lakelog.client.reading.group_view import GroupView
 from lakelog.errors import GroupNotFound, TopicNotFound
 from lakelog.model.lake import PlanOptions, Watermarks
 from lakelog.model.seek import GroupPosition
-from lakelog.spark.reading.batch_reader import SplitPartition, read_split, split_partitions
-from lakelog.spark.reading.planning import ranges_of, require_whole
+from lakelog.spark.reading.batch_reader import SplitPartition, group_view, read_split, split_partitions
+from lakelog.spark.reading.planning import ranges_in, ranges_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.session import ConnectionSettings, client, connection_of, short_errors
+from lakelog.spark.streaming.handover import Handover
+from lakelog.spark.streaming.idle_wait import IdleWait
 from lakelog.spark.streaming.member import StreamMember
 from lakelog.spark.streaming.options import StreamOptions, parse_stream_options
+from lakelog.spark.streaming.pacing import Pacing
 from lakelog.spark.streaming.planning import (
     Offsets,
+    Removed,
     Restart,
     StreamOffset,
     advance,
     begin_at,
+    count_of,
+    data_loss,
     first_offsets,
     ignoring,
+    past,
     reconcile,
+    removal_text,
+    removed,
     skipping,
 )
 
-WAIT_SECONDS = 1.0
-"""How long an idle stream waits for messages. A longer wait would delay the other sources of the same query."""
+_PAUSE_SECONDS = 0.1
+"""How often a micro-batch that waits for more messages looks again."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +73,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._target: Watermarks | None = None
         self._seen: Watermarks | None = None
+        self._handover = Handover(self._options.hand_over_bytes)
+        self._idle_wait = IdleWait(self._options.idle_wait_ms)
+        self._lost_in_plan = 0
+        """Removed messages of the planned micro-batch, which the next offset includes."""
+        self._pacing = Pacing(least=self._options.min_messages, delay_seconds=self._options.max_delay_seconds)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_member": None}
@@ -80,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             positions = self._join(None)
             incarnation = self._log.lake.watermarks(self._options.topic).incarnation
             at = {partition: position.offset for partition, position in positions.items()}
-            initial = self._offset(incarnation, at, at)
+            initial = self._offset(incarnation, at, at).to_json()
         failpoints.hit("spark.after_initial_offset")
         self._initial = initial
         return initial
@@ -91,29 +109,48 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_new = start == self._initial and not self._is_reconciled
         self._commit(reached)
         marks = self._watermarks(reached)
-        first = first_offsets(self._options, marks) if reached.incarnation is None else {}
-        begin = begin_at(reached, first, marks.ends)
+        options = self._resolved(marks) if is_new or reached.incarnation is None else self._options
+        first = first_offsets(options, marks) if reached.incarnation is None else {}
+        due = begin_at(reached, first, marks.ends)
+        begin = past(due, marks.starts)
         if is_new:
-            self._tell(reached, begin, marks)
-        end = advance(begin, marks.ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        if reached.incarnation is not None and end == begin:
+            self._tell(options, reached, begin, marks)
+        if self._is_waiting(reached, begin, marks):
             return start
+        end = advance(begin, marks.ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if reached.incarnation is not None and end == due:
+            self._idle_wait.end_idle()
+            return start
+        lost = reached.lost + self._lost_in_plan + self._skip(removed(due, marks.starts))
+        self._lost_in_plan = 0
+        read_at = None if self._options.group is None else marks.now
+        self._handover.start(self._small(replace(self._offset(marks.incarnation, begin, end), read_at=read_at)))
         if self._member is not None:
             self._member.confirm()
-        return self._offset(marks.incarnation, begin, end)
+        return replace(self._offset(marks.incarnation, begin, end), read_at=read_at, lost=lost).to_json()
 
     @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
         until = StreamOffset.of(end, self._options.topic)
         self._join(Restart(planned=until, finished=False))
         failpoints.hit("spark.before_planning")
+        small = self._small(until)
+        if self._handover.finish(small):
+            failpoints.hit("spark.after_planning")
+            self.__class__ = HandingReader
+            # Spark reads it in a task if it loses the rows.
+            return [SplitPartition(self._lenient(small.place), small.split)]
         options = PlanOptions(starts=until.begin, ends=until.end, incarnation=until.incarnation)
         plan = self._log.lake.plan(self._options.topic, options)
-        require_whole(plan, until.begin, until.end)
+        starts = {one.partition: one.log_start for one in plan.partitions}
+        # Set, not added: Spark may plan a micro-batch twice.
+        self._lost_in_plan = self._skip(removed(until.begin, starts, until.end))
+        require_whole(plan, past(until.begin, starts), past(until.end, starts))
         failpoints.hit("spark.after_planning")
         # A partition that was added later is read by the next micro-batch.
         wanted = [read_range for read_range in ranges_of(plan) if read_range.partition in until.end]
-        return split_partitions(ReadTarget.of(self._connection, plan, self._options.store), wanted)
+        place = ReadTarget.of(self._connection, plan, self._options.store, self._options.columns)
+        return split_partitions(replace(self._lenient(place), view=self._view(until)), wanted)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._options.max_messages is None else ReadMaxRows(self._options.max_messages)
@@ -155,11 +192,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _log(self) -> Lakelog:
         return client(self._connection)
 
-    def _offset(self, incarnation: int, begin: Offsets, end: Offsets) -> dict[str, Any]:
+    def _offset(self, incarnation: int, begin: Offsets, end: Offsets) -> StreamOffset:
         epochs = {} if self._member is None else self._member.epochs
-        return StreamOffset(
-            topic=self._options.topic, incarnation=incarnation, begin=begin, end=end, epochs=epochs
-        ).to_json()
+        return StreamOffset(topic=self._options.topic, incarnation=incarnation, begin=begin, end=end, epochs=epochs)
+
+    def _skip(self, lost: Removed) -> int:
+        """Return the number of removed messages. Raise an error if the query must not skip them."""
+        if not lost:
+            return 0
+        if self._options.fail_on_data_loss:
+            raise data_loss(self._options.topic, lost)
+        _log.warning("%s The query continues at the oldest messages.", removal_text(self._options.topic, lost))
+        return count_of(lost)
+
+    def _lenient(self, place: ReadTarget) -> ReadTarget:
+        """Return the target for tasks, which skip messages that were removed since the plan, if that is allowed."""
+        return replace(place, skips_removed=not self._options.fail_on_data_loss)
+
+    def _view(self, until: StreamOffset) -> GroupView | None:
+        """Return the view of the group at the time of the plan, or now if a version without that time planned it."""
+        group = self._options.group
+        if group is None:
+            return None
+        if until.read_at is None:
+            return group_view(self._log.lake, self._options.topic, group)
+        return GroupView(group=group, at=until.read_at)
 
     def _has_position(self, group: str) -> bool:
         try:
@@ -177,7 +234,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             marks = self._log.lake.watermarks(self._options.topic)
             self._same(restart.planned, marks)
             # A partition that was added later begins at 0.
-            self._enter({partition: restart.goes_on_at.get(partition, 0) for partition in marks.ends})
+            at = {partition: restart.goes_on_at.get(partition, 0) for partition in marks.ends}
+            self._enter(past(at, marks.starts))
             reconcile(self._options.group, restart, self._begun, marks.starts)
             self._is_reconciled = True
         return self._begun
@@ -189,12 +247,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._member = member
             self._leave_when_ended()
 
-    def _tell(self, reached: StreamOffset, begin: Offsets, marks: Watermarks) -> None:
+    def _small(self, until: StreamOffset) -> SplitPartition:
+        """Return a micro-batch as one partition, which is read through the server."""
+        place = ReadTarget(
+            connection=self._connection,
+            topic=self._options.topic,
+            incarnation=until.incarnation or 0,
+            columns=self._options.columns,
+            view=self._view(until),
+        )
+        ranges = {number: (until.begin.get(number, 0), end) for number, end in until.end.items()}
+        return SplitPartition(place, tuple(ranges_in(ranges)))
+
+    def _resolved(self, marks: Watermarks) -> StreamOptions:
+        """Return the options with the offsets at which the messages of the start time begin."""
+        since = self._options.start_time
+        if since is None:
+            return self._options
+        plan = self._log.lake.plan(self._options.topic, PlanOptions(since=since))
+        found = {each.partition: min(each.start, marks.ends.get(each.partition, 0)) for each in plan.partitions}
+        return replace(self._options, start_offsets={**found, **self._options.start_offsets})
+
+    def _is_waiting(self, reached: StreamOffset, begin: Offsets, marks: Watermarks) -> bool:
+        """Return whether the next micro-batch waits for more messages; if it does, pause instead of being asked again.
+
+        The first micro-batch of a query and an availableNow run do not wait.
+        """
+        if reached.incarnation is None or self._target is not None:
+            return False
+        count = sum(max(0, end - begin.get(partition, end)) for partition, end in marks.ends.items())
+        if not count or self._pacing.starts(count, time.monotonic()):
+            return False
+        time.sleep(_PAUSE_SECONDS)
+        return True
+
+    def _tell(self, options: StreamOptions, reached: StreamOffset, begin: Offsets, marks: Watermarks) -> None:
         """Log a warning about where a query without a checkpoint starts, if that may be unexpected."""
-        if reached.incarnation is None:
-            notice = skipping(self._options, begin, marks)
-        else:
-            notice = ignoring(self._options, begin, marks)
+        notice = skipping(options, begin, marks) if reached.incarnation is None else ignoring(options, begin, marks)
         if notice is not None:
             _log.warning(notice)
 
@@ -231,7 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             marks = self._target
         else:
-            wait = 0.0 if reached.incarnation is None else WAIT_SECONDS
+            wait = 0.0 if reached.incarnation is None else self._idle_wait.begin()
             marks = self._log.lake.watermarks(self._options.topic, reached.end, wait)
         self._same(reached, marks)
         self._seen = marks
@@ -245,3 +334,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 + ("." if self._options.group is None else ". Its group starts again in the new topic too."),
                 topic=self._options.topic,
             )
+
+
+class HandingReader(StreamReader, _SimpleStreamReaderWrapper):
+    """A reader between `partitions` and `getCache`, which Spark calls only on this class. See `handover`."""
+
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        self.__class__ = StreamReader  # type: ignore[assignment]
+        return self._handover.take()

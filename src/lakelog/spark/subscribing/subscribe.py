@@ -27,7 +27,7 @@ from lakelog.model.group import Order
 from lakelog.model.lease import Answered, LeaseAnswer, Verb
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.names import check_name
-from lakelog.spark.session import client, connection_to, parallelism
+from lakelog.spark.session import check_no_speculation, client, connection_to, parallelism
 from lakelog.spark.subscribing.executor import RoundExecutor, RoundOutcome
 from lakelog.spark.subscribing.handling import pickled_handler
 from lakelog.spark.subscribing.lease_member import LeaseMember, giving_back
@@ -140,7 +140,8 @@ def subscribe(
         token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
 
     Raises:
-        ConfigurationError: If the handler cannot be loaded on executors.
+        ConfigurationError: If the handler cannot be loaded on executors, or if `spark.speculation` is on: two copies
+            of a task would run a message, and its key, at the same time.
         InvalidRequest: If the handler cannot be pickled, or if an argument is not valid.
     """
     check_name("topic", topic)
@@ -157,6 +158,7 @@ def subscribe(
         ack_timeout=ack_timeout,
         lease=lease,
     )
+    check_no_speculation(spark)
     pickled = pickled_handler(handler, filter if callable(filter) else None, type, ack_timeout)
     member = LeaseMember(
         client(connection_to(url, token, spark)), topic, group, settings.group_settings(), settings.lease_ms

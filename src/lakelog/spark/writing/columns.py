@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
+from pyspark.sql import functions
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     ByteType,
     DataType,
@@ -15,10 +18,14 @@ from pyspark.sql.types import (
     StringType,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from lakelog.errors import InvalidRequest
 from lakelog.spark.source import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def _is_bytes(kind: DataType) -> bool:
@@ -90,6 +97,28 @@ def written_columns(schema: StructType) -> list[str]:
     for name in written:
         _check_kind(name, kinds[name])
     return written
+
+
+def messages(df: DataFrame) -> DataFrame:
+    """Return the columns of a DataFrame that a message has, ready to be written to a topic.
+
+    Rows that were read from a topic lose the columns about where they were stored, including `partition`: keys choose
+    the partition. A value that is a struct, a map, an array or a variant becomes JSON. All other columns are dropped.
+
+    Args:
+        df: The DataFrame, with a column `value`.
+
+    Raises:
+        InvalidRequest: If there is no column `value`, or a column has a type that a message does not allow.
+    """
+    kinds = {field.name: field.dataType for field in df.schema.fields}
+    if isinstance(kinds.get("value"), StructType | MapType | ArrayType | VariantType):
+        df = df.withColumn("value", functions.to_json("value"))
+    was_read = any(kinds.get(name) == _READ_ONLY[name] for name in _ORIGIN)
+    dropped = {"partition"} if was_read else set()
+    found = df.select(*(name for name in kinds if name in _KINDS and name not in dropped))
+    written_columns(found.schema)
+    return found
 
 
 def _check_kind(name: str, kind: DataType) -> None:

@@ -1,7 +1,8 @@
 """Writes to a topic exactly once: tasks stage rows, and one decision on the driver selects the attempts that count.
 
 The first decision about a write id is final. A retried task, two copies of a task, a driver that dies, and a second run
-with other rows therefore add nothing. The server removes staged rows without a decision after a day.
+therefore add nothing. A run with another number of rows raises an error. The server removes staged rows without a
+decision after a day.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from lakelog import failpoints
 from lakelog.client.publishing.staging import StagingEncoder
 from lakelog.client.retrying import is_passing
-from lakelog.errors import EpochChanged, InvalidRequest, LakelogError
-from lakelog.model.write import DecideOptions, StageOptions, StagePiece, Written, check_write_id
+from lakelog.errors import Conflict, EpochChanged, InvalidRequest, LakelogError
+from lakelog.model.write import DecideOptions, StageOptions, StagePiece, WriteKind, Written, check_write_id
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
 from lakelog.spark.writing.columns import written_columns
@@ -87,7 +88,9 @@ class BatchWriter(DataSourceArrowWriter):
         given, _ = known_options(options, WRITE_OPTIONS, of="a write")
         self._to = _destination(given, schema, overwrite)
         named = given.get("writeid")
-        self._write_id = check_write_id(named) if named else f"batch-{secrets.token_hex(16)}"
+        self._kind = _kind_of(given.get("writekind", WriteKind.BATCH.value), named)
+        self._write_id = check_write_id(named, self._kind) if named else f"batch-{secrets.token_hex(16)}"
+        self._is_named = bool(named)
         # Read once by the driver, so that all tasks choose partitions in the same way.
         self._info = self._to.describe()
         if not named:
@@ -95,11 +98,18 @@ class BatchWriter(DataSourceArrowWriter):
 
     @short_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
+        context = TaskContext.get()
+        if not self._is_named and context is not None and context.getLocalProperty(_QUERY):
+            # Spark runs a micro-batch again after a failure, and a new id would write its rows again.
+            raise InvalidRequest(
+                "A write in foreachBatch needs an id, or a repeated micro-batch writes its rows again. Use "
+                "lakelog.spark.write(df, topic, query='a name', batch=batch_id)."
+            )
         return _stage(self._to, self._info, self._write_id, iterator)
 
     @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _decide(self._to, [each for each in messages if isinstance(each, StagedTask)])
+        _decide(self._to, self._kind, [each for each in messages if isinstance(each, StagedTask)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: staged rows without a decision never become visible, and dead attempts are not listed here."""
@@ -110,10 +120,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         given, _ = known_options(options, WRITE_OPTIONS, of="a write", besides=SPARK_SINK_OPTIONS)
-        if given.get("writeid"):
-            raise InvalidRequest(
-                "A stream creates a write id for each micro-batch itself. Remove the option `writeId`."
-            )
+        for name in ("writeId", "writeKind"):
+            if given.get(name.lower()):
+                raise InvalidRequest(
+                    f"A stream creates a write id for each micro-batch itself. Remove the option `{name}`."
+                )
         self._to = _destination(given, schema, overwrite)
         _require_once(self._to)
 
@@ -129,7 +140,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _decide(self._to, [each for each in messages if isinstance(each, StagedTask)])
+        _decide(self._to, WriteKind.STREAM, [each for each in messages if isinstance(each, StagedTask)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing, as in a batch write."""
@@ -197,7 +208,17 @@ class _StagingSender:
                 sent.result()
 
 
-def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
+def _kind_of(text: str, write_id: str | None) -> WriteKind:
+    try:
+        kind = WriteKind(text.lower())
+    except ValueError:
+        raise InvalidRequest(f"Option `writeKind` must be batch or stream, not {text!r}.") from None
+    if kind is WriteKind.STREAM and not write_id:
+        raise InvalidRequest("Option `writeKind` is stream, so option `writeId` must name the micro-batch: query/17.")
+    return kind
+
+
+def _decide(to: SinkSettings, kind: WriteKind, messages: Sequence[StagedTask]) -> Written | None:
     topic = to.topic
     failpoints.hit("spark.before_commit")
     staged = [message for message in messages if message.count]
@@ -207,8 +228,7 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
     if len(targets) > 1:
         raise EpochChanged(
             f"Partitions were added to topic '{topic}' while this was written, and tasks chose partitions "
-            f"by different "
-            "numbers. Nothing was published. Run the write again.",
+            "by different numbers. Nothing was published. Run the write again.",
             topic=topic,
         )
     target = next(iter(targets), None)
@@ -222,14 +242,33 @@ def _decide(to: SinkSettings, messages: Sequence[StagedTask]) -> Written | None:
         count=sum(message.count for message in staged),
         incarnation=target.incarnation,
         epoch=target.epoch,
+        kind=kind,
     )
     written = _until_known(log, topic, options)
     if not written.won:
+        if written.count != options.count:
+            raise _lost(topic, options, written)
         _log.warning(
             "write %s was decided before: its %d messages stand, and nothing was added", options.write_id, written.count
         )
     failpoints.hit("spark.after_commit")
     return written
+
+
+def _lost(topic: str, options: DecideOptions, written: Written) -> Conflict:
+    if options.kind is WriteKind.STREAM:
+        advice = (
+            "The query returned other rows when Spark repeated the micro-batch. Make it deterministic, or start it "
+            "with a new checkpoint and, in foreachBatch, another query name."
+        )
+    else:
+        advice = "Use another `writeId` to add these rows."
+    return Conflict(
+        f"Write '{options.write_id}' into topic '{topic}' was decided before with {written.count} messages. This run "
+        f"has {options.count}, and added nothing. {advice}",
+        topic=topic,
+        write_id=options.write_id,
+    )
 
 
 def _until_known(log: Lakelog, topic: str, options: DecideOptions) -> Written:

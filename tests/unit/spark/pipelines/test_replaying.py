@@ -51,6 +51,13 @@ def test_times_are_resolved() -> None:
     assert request.since is not None and request.since < datetime.now(UTC) - timedelta(hours=23)
 
 
+def test_replays_into_two_topics_have_positions_of_their_own() -> None:
+    groups = {ReplayJob(topic="orders", to=to, name=name).request().group for to in ("a", "b.a") for name in ("x", "y")}
+    assert groups == {"replay-x.a", "replay-x.b.a", "replay-y.a", "replay-y.b.a"}
+    with pytest.raises(InvalidRequest, match="must not have a dot"):
+        ReplayJob(topic="orders", to="a", name="x.b").request()
+
+
 def test_arguments_are_checked() -> None:
     with pytest.raises(InvalidRequest, match="cannot write to the topic that it reads"):
         ReplayJob(topic="orders", to="orders")

@@ -12,12 +12,20 @@ from hypothesis import strategies as st
 from lakelog.errors import OffsetOutOfRange, Unavailable
 from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.segment import Segment
-from lakelog.spark.reading.planning import ReadRange, SplitSizes, ranges_in, ranges_of, require_whole, splits_of
+from lakelog.spark.reading.planning import (
+    ReadRange,
+    SplitSizes,
+    hot_layers,
+    ranges_in,
+    ranges_of,
+    require_whole,
+    splits_of,
+)
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def segment(first: int, end: int, *, partition: int = 0, size: int = 1000) -> Segment:
+def segment(first: int, end: int, *, partition: int = 0, size: int = 1000, groups: tuple[int, ...] = ()) -> Segment:
     return Segment(
         partition=partition,
         first=first,
@@ -29,6 +37,7 @@ def segment(first: int, end: int, *, partition: int = 0, size: int = 1000) -> Se
         first_at=_AT,
         last_at=_AT,
         epoch=0,
+        groups=groups,
     )
 
 
@@ -56,7 +65,10 @@ def plans(draw: st.DrawFn) -> Plan:
         lengths = draw(st.lists(st.integers(1, 5000), max_size=6))
         segments, at = [], 0
         for length in lengths:
-            segments.append(segment(at, at + length, partition=number, size=draw(st.integers(0, 10_000))))
+            groups = tuple(range(at, at + length, draw(st.integers(1, 1000)))) if draw(st.booleans()) else ()
+            segments.append(
+                segment(at, at + length, partition=number, size=draw(st.integers(0, 10_000)), groups=groups)
+            )
             at += length
         head = at + draw(st.integers(0, 5000))
         start = draw(st.integers(0, head))
@@ -107,6 +119,41 @@ def test_a_large_file_is_cut_and_small_ones_share_a_task() -> None:
     assert [len(split) for split in splits_of(ranges_of(plan_of(large)), limits)] == [1, 1, 1]
     small = partition_of(0, 40, [segment(n, n + 10, size=2 << 20) for n in range(0, 40, 10)], 40)
     assert [len(split) for split in splits_of(ranges_of(plan_of(small)), limits)] == [4]
+
+
+def test_hot_ranges_between_segments_are_read_as_another_layer() -> None:
+    one = PartitionPlan(
+        partition=0,
+        log_start=0,
+        high_watermark=60,
+        start=5,
+        end=55,
+        segments=(segment(0, 10),),
+        hot_from=10,
+        later=(segment(20, 30), segment(30, 40)),
+    )
+    found = ranges_of(plan_of(one, partition_of(0, 9, [], 0, number=1)))
+    assert [(each.first, each.end, each.segment is None) for each in found if each.partition == 0] == [
+        (5, 10, False),
+        (10, 20, True),
+        (20, 30, False),
+        (30, 40, False),
+        (40, 55, True),
+    ]
+    hot = [each for each in found if each.segment is None]
+    assert hot_layers(hot) == [{0: (10, 20), 1: (0, 9)}, {0: (40, 55)}]
+    assert hot_layers([*ranges_in({0: (1, 5)}), *ranges_in({0: (5, 7)})]) == [{0: (1, 7)}]
+    assert hot_layers([]) == []
+
+
+def test_a_file_is_cut_between_row_groups() -> None:
+    limits = SplitSizes(cold_bytes=100 << 20, least_cold_bytes=1, aim=1)
+    groups = (0, 1000, 2900, 3100, 7000)
+    large = partition_of(0, 9000, [segment(0, 9000, size=300 << 20, groups=groups)], 9000)
+    found = splits_of(ranges_of(plan_of(large)), limits)
+    assert [(one.first, one.end) for (one,) in found] == [(0, 2900), (2900, 7000), (7000, 9000)]
+    whole = partition_of(0, 9000, [segment(0, 9000, size=900 << 20, groups=(0,))], 9000)
+    assert len(splits_of(ranges_of(plan_of(whole)), limits)) == 1
 
 
 def test_a_small_hot_read_is_one_task_and_a_large_one_several() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelog.errors import InvalidRequest
-from lakelog.spark.configuring import SETTINGS
+from lakelog.spark.configuring import LOCAL_SETTINGS, SETTINGS
 from lakelog.spark.options import DEAD_LETTER_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
 from lakelog.spark.reading.ranges import ResolvedRanges, offsets_of, parse_read_options, time_of
 
@@ -80,7 +80,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({}, "Option `topic` is missing"),
         ({"topic": "t", "startOffset": "{}"}, "Did you mean `startOffsets`"),
         ({"topic": "t", "group": "g"}, "It is an option of spark.readStream"),
-        ({"topic": "t", "colour": "red"}, "Unknown option `colour` for spark.read. Known options: topic, url"),
+        ({"topic": "t", "zebra": "red"}, "Unknown option `zebra` for spark.read. Known options: topic, url"),
     ],
 )
 def test_a_wrong_option_is_never_ignored(options: dict[str, str], said: str) -> None:
@@ -100,4 +100,4 @@ def test_pinned_ranges_come_back_as_they_were(incarnation: int, ranges: dict[int
 def test_the_reference_names_every_option_and_setting() -> None:
     rows = [line.split("|") for line in _REFERENCE.read_text().splitlines() if line.startswith("| `")]
     named = {row[1].strip().strip("`") for row in rows}
-    assert named >= {*READ_OPTIONS, *STREAM_OPTIONS, *WRITE_OPTIONS, *DEAD_LETTER_OPTIONS, *SETTINGS}
+    assert named >= {*READ_OPTIONS, *STREAM_OPTIONS, *WRITE_OPTIONS, *DEAD_LETTER_OPTIONS, *SETTINGS, *LOCAL_SETTINGS}

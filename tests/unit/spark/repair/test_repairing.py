@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.dead_letters import DeadLetter, Repair
@@ -40,8 +41,8 @@ class Row:
         return self._fields
 
 
-def row(**changes: Any) -> Row:
-    found = columns_of([LETTER], "billing").to_pylist()[0]
+def row(letter: DeadLetter = LETTER, **changes: Any) -> Row:
+    found = columns_of([letter], "billing").to_pylist()[0]
     kept = {name: found[name] for name in ("topic", "group", "id", "key", "value", "headers", "fingerprint")}
     kept["headers"] = dict(kept["headers"])
     return Row(**{name: each for name, each in {**kept, **changes}.items() if each is not ...})
@@ -56,6 +57,7 @@ def test_letters_become_rows_of_the_schema() -> None:
 @pytest.mark.parametrize(
     "changes, repair",
     [
+        ({"headers": {"a": "b"}}, Repair(value=b'{"amount": 5}', headers={"a": "b"})),
         ({}, None),
         ({"value": bytearray(b'{"amount": 5}')}, None),
         ({"value": b"new"}, Repair(value=b"new", headers={"source": "web"})),
@@ -67,6 +69,21 @@ def test_letters_become_rows_of_the_schema() -> None:
 )
 def test_repaired_is_what_differs(changes: dict[str, Any], repair: Repair | None) -> None:
     assert wanted_of(row(**changes)) == RedriveRow("orders", "billing", "1-0-3", repair)
+
+
+@pytest.mark.parametrize("changes", [{}, {"fingerprint": ...}, {"key": ..., "headers": ...}])
+def test_a_value_that_became_null_is_refused(changes: dict[str, Any]) -> None:
+    """`get_json_object` returns NULL for malformed JSON. The original message would be redriven as repaired."""
+    found = wanted_of(row(value=None, **changes))
+    assert found.repair is None and found.refusal is not None
+    assert "Column 'value' of dead letter 1-0-3 is NULL" in found.refusal
+
+
+def test_a_message_without_a_value_may_be_redriven_with_other_headers() -> None:
+    tombstone = replace(LETTER, raw=None)
+    assert wanted_of(row(tombstone)) == RedriveRow("orders", "billing", "1-0-3", None)
+    found = wanted_of(row(tombstone, headers={"a": "b"}))
+    assert found == RedriveRow("orders", "billing", "1-0-3", Repair(headers={"a": "b"}))
 
 
 def test_a_key_cannot_be_repaired_nor_a_value_be_a_number() -> None:

@@ -92,7 +92,7 @@ def test_a_group_within_the_last_planned_micro_batch_is_right(offset: int, finis
         ({0: 9}, 0, "offset 9 .*10 to 20.*moved the group.*--partition 0 --to 10"),
         ({0: 21}, 0, "offset 21 .*10 to 20.*new checkpoint"),
         ({0: 10, 1: 4}, 0, "offset 4 of partition 1.*is at 0:"),
-        ({0: 25}, 25, "retention"),
+        ({0: 25}, 24, "offset 25"),
     ],
 )
 def test_a_group_elsewhere_is_refused_naming_both_and_the_way_out(
@@ -103,6 +103,11 @@ def test_a_group_elsewhere_is_refused_naming_both_and_the_way_out(
             {each: GroupPosition(each, offset, 0 if each else 3) for each, offset in positions.items()},
             log_start=log_start,
         )
+
+
+def test_a_group_that_retention_moved_is_right() -> None:
+    """The next plan decides about removed messages."""
+    agree({0: GroupPosition(0, 25, 3)}, log_start=25)
 
 
 @pytest.mark.parametrize(("finished", "on", "others"), [(True, 20, (10, 15)), (False, 10, (15, 20))])
@@ -128,9 +133,10 @@ def test_options_are_parsed_whatever_their_case() -> None:
     [
         ({}, "topic"),
         ({"topic": "orders", "grop": "x"}, "Did you mean `group`"),
-        ({"topic": "orders", "start": "middle"}, "earliest or latest"),
+        ({"topic": "orders", "start": "middle"}, "earliest, latest or a time"),
         ({"topic": "orders", "maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"topic": "orders", "sessionMs": "soon"}, "sessionMs"),
+        ({"topic": "orders", "failOnDataLoss": "no"}, "`failOnDataLoss` must be true or false, not 'no'"),
     ],
 )
 def test_wrong_options_say_what_is_accepted(options: dict[str, str], said: str) -> None:
