@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import plot
 from benchmarks.against import compare
 from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, BenchmarkReport, run, to_stderr, verdicts
 from tests.kit.size import Size
@@ -22,6 +23,10 @@ _MODULES = (
     "publish_objects",
     "publish_columns",
     "publish_single",
+    "outbox_latency",
+    "outbox_bulk",
+    "delayed_waiting",
+    "publish_latency",
     "fetch_arrow",
     "fetch_objects",
     "held_snapshot",
@@ -37,6 +42,7 @@ _MODULES = (
     "consume_held_snapshot",
     "idle",
     "spark_read",
+    "spark_s3",
     "spark_count",
     "spark_write",
     "spark_latency",
@@ -46,10 +52,14 @@ _MODULES = (
 
 def main() -> int:
     arguments = _arguments()
-    benchmarks = {found.name: found for found in (import_module(f"benchmarks.{name}").BENCHMARK for name in _MODULES)}
+    benchmarks = known()
+    if arguments.plot:
+        plot.DRAWING.write_text(plot.draw(plot.saved(), benchmarks))
+        to_stderr(f"drew {plot.DRAWING}")
+        return 0
     if arguments.list or arguments.name is None:
-        for benchmark in benchmarks.values():
-            print(f"{benchmark.name:<22} {benchmark.about} ({benchmark.unit}; {_targets(benchmark)})")
+        for each in benchmarks.values():
+            print(f"{each.name:<22} {each.about} ({each.unit}; {_targets(each)})")
         return 0
     benchmark = benchmarks.get(arguments.name)
     if benchmark is None:
@@ -64,6 +74,8 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     report = run(benchmark, plan, to_stderr)
+    if arguments.save:
+        to_stderr(f"saved {plot.save(report)}")
     if arguments.json:
         print(msgspec.json.encode(asdict(report)).decode())
     else:
@@ -71,17 +83,27 @@ def main() -> int:
     return 0
 
 
+def known() -> dict[str, Benchmark]:
+    """Return all benchmarks by name."""
+    found = (import_module(f"benchmarks.{name}").BENCHMARK for name in _MODULES)
+    return {benchmark.name: benchmark for benchmark in found}
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure Lakelog and its peers in one run.")
     parser.add_argument("name", nargs="?", help="name of the benchmark; see --list")
     parser.add_argument("--list", action="store_true", help="list all benchmarks and their targets")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--save", action="store_true", help="save the report for the drawing")
+    parser.add_argument("--plot", action="store_true", help="draw the saved reports as benchmarks/figures/figures.svg")
     parser.add_argument("--size", choices=[size.value for size in Size], default=Size.FULL.value)
     parser.add_argument("--rounds", type=int, help="number of rounds of Lakelog and the peers")
     parser.add_argument("--messages", type=int, help="messages per leg, for counted legs")
     parser.add_argument("--seconds", type=float, help="seconds per leg, for timed legs")
     parser.add_argument("--no-peers", action="store_true", help="measure only Lakelog")
-    parser.add_argument("--against", type=Path, help="another checkout: compare the CPU time per message with it")
+    parser.add_argument(
+        "--against", type=Path, help="another checkout: compare the CPU time per message, or the figure, with it"
+    )
     parser.add_argument("--flames", type=Path, help="folder for flame graphs of our legs; sampling slows them down")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Processor time by part: the client with its child processes, the servers, and PostgreSQL.
+"""Processor time by part: the client with its child processes, the servers, PostgreSQL, and the servers of peers.
 
 On a shared machine, processor time per message says more than a rate.
 """
@@ -6,12 +6,14 @@ On a shared machine, processor time per message says more than a rate.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.kit.process import Process
+if TYPE_CHECKING:
+    from benchmarks.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,20 +23,22 @@ class Used:
     client: float
     server: float
     postgresql: float
+    peers: float
 
     def per_message(self, before: Used, messages: float) -> Mapping[str, float]:
         """Return the processor time of each part since `before`, in microseconds per message, by note name."""
-        parts = ("client", "server", "postgresql")
+        parts = ("client", "server", "postgresql", "peers")
         return {f"{part}_us": (getattr(self, part) - getattr(before, part)) * 1e6 / messages for part in parts}
 
 
-def used(servers: Iterable[Process], postgresql: Process) -> Used:
+def used(environment: Environment) -> Used:
     # A child process adds its time to the client when it is waited for; servers keep running and add nothing.
     client = os.times()
     return Used(
         client=client.user + client.system + client.children_user + client.children_system,
-        server=sum(_tree(server.pid) for server in servers if server.running),
-        postgresql=_tree(postgresql.pid),
+        server=sum(_tree(server.pid) for server in environment.servers if server.running),
+        postgresql=_tree(environment.cluster.process.pid),
+        peers=sum(_tree(peer.pid) for peer in environment.peers if peer.running),
     )
 
 

@@ -15,15 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
 
+from benchmarks import parts
 from lakelog.model.token import Right
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Process, Supervisor
+
+if TYPE_CHECKING:
+    from benchmarks.kafka_broker import KafkaBroker
 
 SETTINGS: Mapping[str, str] = {
     "shared_buffers": "512MB",
@@ -57,6 +61,7 @@ class Environment:
         self.cluster = Cluster(settings=SETTINGS)
         self._supervisor = Supervisor()
         self.servers: list[Process] = []
+        self.peers: list[Process] = []
         self.notes: dict[str, Any] = {}
 
     @property
@@ -108,8 +113,11 @@ class Environment:
             self.cluster.drop_database(database)
 
     @contextmanager
-    def redis(self) -> Iterator[int | None]:
-        """Yield the port of a Redis that flushes every write; None if Redis is not installed."""
+    def redis(self, *, wanted: bool = True) -> Iterator[int | None]:
+        """Yield the port of a Redis that flushes every write; None if Redis is not installed or not wanted."""
+        if not wanted:
+            yield None
+            return
         binary = shutil.which("redis-server")
         if binary is None:
             self.notes["redis"] = "not installed"
@@ -121,9 +129,36 @@ class Environment:
         argv = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         process = self._supervisor.start([binary, *argv, "--save", ""], ready=f"tcp://127.0.0.1:{port}", name="redis")
         self.notes["redis"] = "appendonly yes, appendfsync always"
-        try:
+        with self._peer(process):
             yield port
+
+    @contextmanager
+    def kafka(self, *, wanted: bool = True, fetch: bool) -> Iterator[KafkaBroker | None]:
+        """Yield a Kafka broker; None if it is not wanted, or its jars are not there and may not be fetched."""
+        if not wanted:
+            yield None
+            return
+        if fetch:
+            parts.install("kafka")
+        if not parts.is_installed("kafka"):
+            self.notes["kafka"] = "not installed; run scripts/install --part kafka"
+            yield None
+            return
+        from benchmarks import kafka_broker
+
+        broker = kafka_broker.KafkaBroker.start(self._supervisor)
+        self.notes["kafka"] = kafka_broker.CONDITIONS
+        with self._peer(broker.process):
+            yield broker
+
+    @contextmanager
+    def _peer(self, process: Process) -> Iterator[None]:
+        """Count the processor time of a peer's server, and end it."""
+        self.peers.append(process)
+        try:
+            yield
         finally:
+            self.peers.remove(process)
             process.kill9()
 
     def __enter__(self) -> Environment:

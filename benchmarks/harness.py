@@ -113,12 +113,12 @@ def run(benchmark: Benchmark, plan: BenchmarkPlan, progress: Callable[[str], Non
 
 def _metered(leg: Leg, environment: Environment, plan: BenchmarkPlan) -> Measured:
     """Run the leg, and note the processor time of each part per message."""
-    before = cpu.used(environment.servers, environment.cluster.process)
+    before = cpu.used(environment)
     result = leg()
     messages = result.messages or plan.messages
     if not messages:
         return result
-    used = cpu.used(environment.servers, environment.cluster.process).per_message(before, messages)
+    used = cpu.used(environment).per_message(before, messages)
     return replace(result, notes={**result.notes, **used})
 
 

@@ -27,7 +27,7 @@ def publish(url: str, topic: str, corpus: Corpus, rate: float, seconds: float) -
     async def run() -> int:
         async with lakelog.connect_async(url) as log:
             target = log.topic(topic)
-            return await _paced(lambda key, order: target.publish(order, key=key), corpus, rate, seconds)
+            return await paced(lambda key, order: target.publish(order, key=key), corpus, rate, seconds)
 
     return asyncio.run(run())
 
@@ -41,7 +41,7 @@ def produce(url: str, topic: str, corpus: Corpus, rate: float, seconds: float) -
             async def send(key: bytes, order: dict[str, object]) -> None:
                 await producer.send(order, key=key)
 
-            return await _paced(send, corpus, rate, seconds)
+            return await paced(send, corpus, rate, seconds)
 
     return asyncio.run(run())
 
@@ -50,12 +50,12 @@ def add_to_redis(port: int, corpus: Corpus, rate: float, seconds: float) -> int:
     async def run() -> int:
         async with redis_streams.Redis.open(port) as redis:
             encode = msgspec.json.encode
-            return await _paced(lambda key, order: redis_streams.add(redis, key, encode(order)), corpus, rate, seconds)
+            return await paced(lambda key, order: redis_streams.add(redis, key, encode(order)), corpus, rate, seconds)
 
     return asyncio.run(run())
 
 
-async def _paced(send: Send, corpus: Corpus, rate: float, seconds: float) -> int:
+async def paced(send: Send, corpus: Corpus, rate: float, seconds: float) -> int:
     total = int(rate * seconds)
     at_once = max(1, round(rate * TICK_SECONDS))
     tasks: set[asyncio.Future[object]] = set()

@@ -1,7 +1,7 @@
-"""The Redis baseline for workers and latencies: Redis Streams with XREADGROUP and XACK.
+"""The Redis baseline for publishing, workers and latencies: Redis Streams with XADD, XREADGROUP and XACK.
 
 The client is as light as ours: commands are pipelined, responses are parsed from the received bytes, and acks during an
-XACK form the next one. There is one stream, where ours has four partitions.
+XACK form the next one. Workers and latencies use one stream, where ours has four partitions.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from itertools import cycle, islice
+from time import perf_counter
 from typing import Any, cast
 
 import msgspec
 
-from benchmarks.corpus import Corpus
+from benchmarks.corpus import PARTITIONS, Corpus
+from benchmarks.harness import Measured
 
 STREAM = b"orders"
 _CHUNK = 10_000
@@ -130,6 +133,85 @@ async def consume(redis: Redis, group: bytes, look: Callable[[Any], None], batch
         if found:
             # Not awaited: the next read follows at once.
             redis.call(b"XACK", STREAM, group, *(identity for identity, _ in found))
+
+
+class _Pipeline(asyncio.Protocol):
+    """Sends XADD commands in chunks, and counts their responses without parsing them."""
+
+    def __init__(self) -> None:
+        self._unanswered = 0
+        self._below = 0
+        self._waiting: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    async def send(self, commands: list[bytes]) -> None:
+        """Send a chunk when at most one other is unanswered."""
+        await self.unanswered(len(commands))
+        self._unanswered += len(commands)
+        self._transport.write(b"".join(commands))
+
+    async def unanswered(self, most: int) -> None:
+        """Wait until at most this number of commands has no response."""
+        if self._unanswered > most:
+            self._below = most
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+
+    def data_received(self, data: bytes) -> None:
+        # The id of an entry has no `$`, so each one begins a response.
+        self._unanswered -= data.count(b"$")
+        if self._waiting is None or self._waiting.done():
+            return
+        if b"-ERR" in data:
+            self._waiting.set_exception(RuntimeError(f"Redis refused: {data[:200]!r}"))
+        elif self._unanswered <= self._below:
+            self._waiting.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(exc or ConnectionError("Redis closed the connection"))
+
+
+def publish(port: int, corpus: Corpus, messages: int) -> Measured:
+    """Measure XADD of objects, pipelined by one client into as many streams as ours has partitions.
+
+    Each stream has its own connection: Redis reads 16 KiB of a connection between two flushes.
+    """
+    return asyncio.run(_publish(port, corpus, messages))
+
+
+async def _publish(port: int, corpus: Corpus, messages: int) -> Measured:
+    async with Redis.open(port) as redis:
+        await redis.call(b"DEL", *(_stream(number) for number in range(PARTITIONS)))
+    loop = asyncio.get_running_loop()
+    opened = [await loop.create_connection(_Pipeline, "127.0.0.1", port) for _ in range(PARTITIONS)]
+    pairs = islice(cycle(zip(corpus.keys, corpus.objects, strict=True)), messages)
+    encode = msgspec.json.encode
+    heads = [b"*7\r\n$4\r\nXADD\r\n%b$1\r\n*\r\n$3\r\nkey\r\n" % _word(_stream(n)) for n in range(PARTITIONS)]
+    start = perf_counter()
+    while chunk := list(islice(pairs, _CHUNK)):
+        for number, (_, pipeline) in enumerate(opened):
+            values = ((key, encode(order)) for key, order in chunk[number::PARTITIONS])
+            await pipeline.send(
+                [
+                    b"%b$%d\r\n%b\r\n$5\r\nvalue\r\n$%d\r\n%b\r\n" % (heads[number], len(key), key, len(value), value)
+                    for key, value in values
+                ]
+            )
+    for transport, pipeline in opened:
+        await pipeline.unanswered(0)
+        transport.close()
+    return Measured(figure=messages / (perf_counter() - start))
+
+
+def _stream(number: int) -> bytes:
+    return b"orders-%d" % number
+
+
+def _word(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 class RedisWorker:

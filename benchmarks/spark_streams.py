@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakelog.spark.configuring import SETTINGS
+from lakelog.spark.configuring import LOCAL_SETTINGS, SETTINGS
 from tests.kit.spark import local_session
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @contextmanager
 def session(*, configured: bool) -> Iterator[SparkSession]:
     """Start a session with its own JVM. It keeps the progress of every micro-batch."""
-    conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000", **(SETTINGS if configured else {})}
+    conf = {
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        **({**SETTINGS, **LOCAL_SETTINGS} if configured else {}),
+    }
     with local_session(conf, quick=False) as spark:
         yield spark
 
