@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -119,7 +119,7 @@ class FakeMembers:
             rebalancing_ms=0,
         )
 
-    async def list(self, groups: Sequence[Group]) -> dict[int, Sequence[MemberInfo]]:
+    async def list(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, Sequence[MemberInfo]]:
         return {group.group_id: (await self.describe(group)).members for group in groups}
 
     async def membership(self, group: Group, member_id: str) -> Membership:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from datetime import timedelta
 
 import pytest
 
+from lakelog.engine.groups import silence
 from lakelog.engine.groups.figures import Figures, GroupFigures, GroupTopicFigures
 from lakelog.model.stuck import StuckCode
 from lakelog.model.token import Right
@@ -148,3 +150,29 @@ async def test_a_page_is_read_once_in_a_few_seconds(monkeypatch: pytest.MonkeyPa
         made.now += timedelta(seconds=3)
         await made.consume()
         assert await scrape(made.made, token) == before
+
+
+@pytest.mark.parametrize("is_home", [False, True])
+async def test_a_cell_that_does_not_respond_is_a_cause_and_hides_no_other_group(
+    is_home: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.05)
+    async with group(partitions=2, cells=2) as made:
+        await made.consume()
+        await made.publish(3, partition=0)
+        topic = (await made.made.engine.topics.describe(made.made.scope, "jobs")).topic
+        billing = (await made.made.engine.catalog.groups.group_list(made.made.scope))[0]
+        dead = billing.cell if is_home else 1 - billing.cell
+
+        async def silent(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        for read in ("clock", "heads_read"):
+            monkeypatch.setattr(made.made.engine.cells[dead], read, silent)
+        found = await scrape(made.made)
+        name = f'lakelog_group_stuck_partitions{{code="{StuckCode.UNRESPONSIVE_CELL}",group="billing",topic="jobs"}}'
+        assert found[name] == (2 if is_home else 1)
+        assert found[f"lakelog_group_lag_messages{JOBS}"] == (0 if topic.cells[0] == dead else 3)
+        assert ('lakelog_group_members{group="billing"}' in found) is not is_home
+        listed = (await made.made.call("GET", "/v1/groups")).json["groups"]
+        assert [each["status"] for each in listed] == ["unresponsive"]

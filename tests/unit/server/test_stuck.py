@@ -14,7 +14,7 @@ import typer.main
 from lakelog.cli.app import app as commands
 from lakelog.engine import Engine, EngineSettings
 from lakelog.engine.clock import ExactClock
-from lakelog.engine.groups import progress
+from lakelog.engine.groups import silence
 from lakelog.engine.log.damage import Damage
 from lakelog.errors import Unavailable
 from lakelog.model.stuck import StuckCode
@@ -410,7 +410,7 @@ async def test_unresponsive_cell(monkeypatch: Any) -> None:
             await asyncio.Event().wait()
             raise Unavailable
 
-        monkeypatch.setattr(progress, "SILENT_SECONDS", 0.05)
+        monkeypatch.setattr(silence, "SILENT_SECONDS", 0.05)
         monkeypatch.setattr(other, "clock", silent)
         found = await made.stuck(StuckCode.UNRESPONSIVE_CELL, None, cell=dead)
         assert found["partitions"] == [1]

@@ -7,7 +7,7 @@ causes need the whole progress.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakelog.engine.groups.members import Members
@@ -36,6 +36,7 @@ _CODES: Mapping[Status, StuckCode] = {
     Status.RETRYING: StuckCode.RETRY_WAVE,
     Status.REBALANCING: StuckCode.REBALANCING,
     Status.QUEUED: StuckCode.CAPACITY,
+    Status.UNRESPONSIVE: StuckCode.UNRESPONSIVE_CELL,
 }
 """The causes that follow from the status alone."""
 _HIDES = frozenset({Status.WORKING, Status.FULL, Status.RETRYING, Status.QUEUED, Status.NO_CONSUMER})
@@ -84,7 +85,11 @@ class FigureReader:
         self._summaries = summaries
 
     async def read(self, scope: Scope, is_home: IsHome) -> Figures:
-        """Return the figures of the groups, and of the groups in their topics, whose home is this server."""
+        """Return the figures of the groups, and of the groups in their topics, whose home is this server.
+
+        Partitions in cells that do not respond are counted as unresponsive, and have no other figure. A group whose
+        home cell does not respond has no figures of its own.
+        """
         found, after = Figures(), ""
         while True:
             groups = await self._catalog.groups.group_list(scope, after=after, limit=PAGE)
@@ -98,22 +103,29 @@ class FigureReader:
         by_id = {group.group_id: group for group in groups}
         pairs = await self._catalog.groups.group_topic_list(*groups)
         mine = [(topic, each) for topic, each in pairs if is_home(by_id[each.group_id].name, topic.name)]
-        members = await self._members.infos(groups)
-        figures = await self._summaries.by_topic(groups, mine, {name: each.members for name, each in members.items()})
-        codes = await self._codes(by_id, figures, members)
+        silent = await self._summaries.silent_cells(groups, mine)
+        members = await self._members.infos(groups, silent)
+        listed = {name: each.members for name, each in members.items()}
+        figures = await self._summaries.by_topic(groups, mine, listed, silent)
+        codes = await self._codes(by_id, figures, members, silent)
         found.topics.extend(_topic_figures(by_id[each.group_id], each, codes) for each in figures)
-        homes = [group for group in groups if is_home(group.name, "")]
-        dead = await self._summaries.dead_letters(homes, pairs)
+        homes = [group for group in groups if group.cell not in silent and is_home(group.name, "")]
+        dead = await self._summaries.dead_letters(homes, pairs, silent)
         found.groups.extend(_group_figures(each, members[each.group_id], dead[each.group_id]) for each in homes)
 
     async def _codes(
-        self, groups: Mapping[int, Group], figures: Sequence[TopicFigures], members: Mapping[int, MembersInfo]
+        self,
+        groups: Mapping[int, Group],
+        figures: Sequence[TopicFigures],
+        members: Mapping[int, MembersInfo],
+        silent: Collection[int],
     ) -> dict[tuple[int, str], Mapping[StuckCode, int]]:
         """Return the causes of those that wait longest, by group and topic."""
         late = [
             each
             for each in figures
             if each.lag
+            and each.group_id in members
             and each.oldest_seconds >= EXPLAINED_AFTER_SECONDS
             and each.topic.partitions <= EXPLAINED_PARTITIONS
             and not _HIDES.isdisjoint(each.statuses)
@@ -123,7 +135,7 @@ class FigureReader:
         for each in late[:EXPLAINED]:
             pair = [(each.topic, each.group_topic)]
             try:
-                progress = await self._progress.read(groups[each.group_id], pair, members[each.group_id])
+                progress = await self._progress.read(groups[each.group_id], pair, members[each.group_id], silent)
             except LakelogError:
                 continue  # Its causes then follow from its statuses.
             found[each.group_id, each.topic.name] = Counter(one.stuck.code for one in progress if one.stuck is not None)

@@ -66,7 +66,8 @@ class Groups:
         """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status."""
         groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
         read = await self._catalog.groups.group_topic_list(*groups)
-        return await self._summaries.read(groups, read, await self._members.list(groups))
+        silent = await self._summaries.silent_cells(groups, read)
+        return await self._summaries.read(groups, read, await self._members.list(groups, silent), silent)
 
     async def describe(self, scope: Scope, name: str) -> GroupDescription:
         """Return the whole description of a group."""

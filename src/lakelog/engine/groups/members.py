@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -137,15 +137,19 @@ class Members:
             rebalancing_ms=state.rebalancing_ms(group_members.now_ms()),
         )
 
-    async def list(self, groups: Sequence[Group]) -> dict[int, builtins.list[MemberInfo]]:
-        """Return the members of many groups, by group id, with one read of each cell. The call evicts no member."""
-        return {group_id: [*info.members] for group_id, info in (await self.infos(groups)).items()}
+    async def list(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, builtins.list[MemberInfo]]:
+        """Return the members of many groups, by group id, with one read of each cell. The call evicts no member.
 
-    async def infos(self, groups: Sequence[Group]) -> dict[int, MembersInfo]:
+        Groups whose home is one of the `silent` cells are left out.
+        """
+        return {group_id: [*info.members] for group_id, info in (await self.infos(groups, silent)).items()}
+
+    async def infos(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, MembersInfo]:
         """Return the membership of many groups, by group id, like `list`."""
         by_cell: dict[int, builtins.list[Group]] = {}
         for group in groups:
-            by_cell.setdefault(group.cell, []).append(group)
+            if group.cell not in silent:
+                by_cell.setdefault(group.cell, []).append(group)
         found: dict[int, MembersInfo] = {}
         for cell, mine in by_cell.items():
             reads = await self._cells[cell].groups.members_list([group.group_id for group in mine])

@@ -18,12 +18,13 @@ from lakelog.coordinator.leasing.state import DeliveryState, Lease, begin
 from lakelog.coordinator.leasing.summary import summarize
 from lakelog.engine.groups.positions import gathered, heads_of
 from lakelog.engine.groups.reasons import GroupView, Held, Look, Status, is_to_be_read
+from lakelog.engine.groups.silence import silent_cells
 from lakelog.engine.groups.stuck import Times, explain, unresponsive, without_position
 from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
-from lakelog.errors import LakelogError, Unavailable
+from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.progress import GroupStats, LeaseInfo, PartitionProgress, TopicStats
 from lakelog.model.times import to_ms, to_time
@@ -33,8 +34,6 @@ from lakelog.storage.store import Head, ReadResult
 TOGETHER = 500
 """The number of partitions that are described before other calls are handled."""
 _KEPT_TIMES = 10_000
-SILENT_SECONDS = 3.0
-"""How long a description waits for the cells of a group before it leaves their partitions out."""
 
 
 def apply_seek(state: DeliveryState, group_topic: GroupTopic, partition: int) -> None:
@@ -152,22 +151,9 @@ class ProgressReader:
             cut[partition] = states[partition].counts.cut - before
         return _Decided(committed=committed, by_partition=states, heads=heads, cut=cut)
 
-    async def silent_cells(self, topics: Iterable[Topic]) -> set[int]:
-        """Return the cells of the topics that do not respond. A single cell is always read, and raises its error."""
-        cells = {cell for topic in topics for cell in topic.cells}
-        if len(self._cells) == 1:
-            return set()
-
-        async def is_silent(cell: int) -> bool:
-            try:
-                async with asyncio.timeout(SILENT_SECONDS):
-                    await self._cells[cell].clock()
-            except (Unavailable, TimeoutError):
-                return True
-            return False
-
-        asked = sorted(cells)
-        return {cell for cell, silent in zip(asked, await gathered(map(is_silent, asked)), strict=True) if silent}
+    async def silent_cells(self, topics: Iterable[Topic]) -> frozenset[int]:
+        """Return the cells of the topics that do not respond."""
+        return await silent_cells(self._cells, (cell for topic in topics for cell in topic.cells))
 
     async def not_begun(self, group: Group, topic: Topic) -> list[PartitionProgress]:
         """Return the progress of a topic in which the group has no position yet."""

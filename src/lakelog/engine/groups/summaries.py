@@ -7,7 +7,7 @@ only the last row of each journal is read. Messages are not counted, because hea
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from lakelog.coordinator.leasing.summary import ProgressSummary, summarize
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.progress import apply_seek
 from lakelog.engine.groups.reasons import GroupView, Look, Status, status_of, status_of_group
+from lakelog.engine.groups.silence import silent_cells
 from lakelog.engine.leasing.journal import replay_rows
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupTopic
@@ -63,7 +64,14 @@ class _Facts:
     oldest_ms: Mapping[tuple[int, int], int]
     dead_letters: Mapping[int, int]
     members: Members
+    silent: Collection[int]
+    """The cells that do not respond, from which nothing was read."""
     now_ms: int
+
+    def unresponsive(self, group: Group, parts: Iterable[_Part]) -> list[Status]:
+        """Return the status of the partitions whose cell, or the home cell of the group, does not respond."""
+        is_homeless = group.cell in self.silent
+        return [Status.UNRESPONSIVE for part in parts if is_homeless or part.cell in self.silent]
 
     def end(self, part: _Part) -> int:
         return self.heads[part.pid].next_offset if part.pid in self.heads else 0
@@ -71,7 +79,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFigures:
-    """A group in a topic: its figures, and its status in each readable partition."""
+    """A group in a topic: its figures, and its status in each partition, without those that a newer version wrote."""
 
     topic: Topic
     group_topic: GroupTopic
@@ -92,23 +100,41 @@ class Summaries:
     def __init__(self, cells: Mapping[int, PartitionStore]) -> None:
         self._cells = cells
 
+    async def silent_cells(
+        self, groups: Sequence[Group], group_topics: Iterable[tuple[Topic, GroupTopic]]
+    ) -> frozenset[int]:
+        """Return the cells of these groups and topics that do not respond."""
+        homes = {group.cell for group in groups}
+        return await silent_cells(self._cells, homes.union(*(topic.cells for topic, _ in group_topics)))
+
     async def read(
-        self, groups: Sequence[Group], group_topics: Sequence[tuple[Topic, GroupTopic]], members: Members
+        self,
+        groups: Sequence[Group],
+        group_topics: Sequence[tuple[Topic, GroupTopic]],
+        members: Members,
+        silent: Collection[int] = (),
     ) -> list[GroupSummary]:
-        """Return a summary of each group, in order. `group_topics` and `members` are those of all these groups."""
+        """Return a summary of each group, in order. `group_topics` and `members` are those of all these groups.
+
+        Nothing is read from `silent` cells.
+        """
         parts = _parts(groups, group_topics)
         by_group: dict[int, list[_Part]] = {group.group_id: [] for group in groups}
         for part in parts:
             by_group[part.group.group_id].append(part)
-        facts = await self._facts(groups, parts, members)
+        facts = await self._facts(groups, parts, members, silent)
         return [_summary(group, by_group[group.group_id], facts) for group in groups]
 
     async def by_topic(
-        self, groups: Sequence[Group], group_topics: Sequence[tuple[Topic, GroupTopic]], members: Members
+        self,
+        groups: Sequence[Group],
+        group_topics: Sequence[tuple[Topic, GroupTopic]],
+        members: Members,
+        silent: Collection[int] = (),
     ) -> list[TopicFigures]:
-        """Return the figures of each group in each of these topics, in order."""
+        """Return the figures of each group in each of these topics, in order, like `read`."""
         parts = _parts(groups, group_topics)
-        facts = await self._facts(groups, parts, members, with_dead=False)
+        facts = await self._facts(groups, parts, members, silent, with_dead=False)
         by_pair: dict[tuple[int, int], list[_Part]] = {}
         for part in parts:
             by_pair.setdefault((part.group.group_id, part.topic.incarnation), []).append(part)
@@ -116,26 +142,41 @@ class Summaries:
         return [_topic_figures(topic, each, mine, facts) for topic, each, mine in places]
 
     async def dead_letters(
-        self, groups: Sequence[Group], group_topics: Iterable[tuple[Topic, GroupTopic]]
+        self,
+        groups: Sequence[Group],
+        group_topics: Iterable[tuple[Topic, GroupTopic]],
+        silent: Collection[int] = (),
     ) -> dict[int, int]:
-        """Return the number of dead letters by group id. `group_topics` may contain those of other groups."""
+        """Return the number of dead letters by group id, without those in `silent` cells.
+
+        `group_topics` may contain those of other groups.
+        """
         counts = {group.group_id: 0 for group in groups}
         by_cell: dict[int, dict[int, list[int]]] = {}
         for topic, each in group_topics:
             for cell, pids in topic.pids_by_cell().items() if each.group_id in counts else ():
                 by_cell.setdefault(cell, {}).setdefault(each.group_id, []).extend(pids)
         for cell, wanted in by_cell.items():
+            if cell in silent:
+                continue
             found = await self._cells[cell].groups.dead_counts(wanted, limit=MAX_DEAD_LETTERS)
             for group_id, count in found.items():
                 counts[group_id] = min(MAX_DEAD_LETTERS, counts[group_id] + count)
         return counts
 
     async def _facts(
-        self, groups: Sequence[Group], parts: Sequence[_Part], members: Members, *, with_dead: bool = True
+        self,
+        groups: Sequence[Group],
+        parts: Sequence[_Part],
+        members: Members,
+        silent: Collection[int],
+        *,
+        with_dead: bool = True,
     ) -> _Facts:
         by_cell: dict[int, list[_Part]] = {}
         for part in parts:
-            by_cell.setdefault(part.cell, []).append(part)
+            if part.cell not in silent:
+                by_cell.setdefault(part.cell, []).append(part)
         shares = await gathered(self._read_cell(cell, mine, with_dead) for cell, mine in by_cell.items())
         return _Facts(
             figures={place: each for share in shares for place, each in share.figures.items()},
@@ -145,6 +186,7 @@ class Summaries:
                 group.group_id: sum(share.dead_letters.get(group.group_id, 0) for share in shares) for group in groups
             },
             members=members,
+            silent=silent,
             now_ms=max((share.now_ms for share in shares), default=0),
         )
 
@@ -163,6 +205,7 @@ class Summaries:
             oldest_ms=await self._oldest_ms(store, figures, heads),
             dead_letters=await store.groups.dead_counts(pids, limit=MAX_DEAD_LETTERS) if with_dead else {},
             members={},
+            silent=(),
             now_ms=to_ms(await store.clock()),
         )
 
@@ -274,6 +317,7 @@ def _looks(group: Group, parts: Sequence[_Part], facts: _Facts) -> list[Look]:
 
 def _topic_figures(topic: Topic, group_topic: GroupTopic, parts: Sequence[_Part], facts: _Facts) -> TopicFigures:
     group = parts[0].group
+    unresponsive = facts.unresponsive(group, parts)
     parts = [part for part in parts if part.place in facts.figures]
     looks = _looks(group, parts, facts)
     figures = [facts.figures[part.place] for part in parts]
@@ -285,21 +329,22 @@ def _topic_figures(topic: Topic, group_topic: GroupTopic, parts: Sequence[_Part]
         oldest_seconds=max(0, facts.now_ms - oldest) / 1000,
         leased=sum(each.leased for each in figures),
         waiting=sum(each.waiting for each in figures),
-        statuses=[status_of(each, look) for each, look in zip(figures, looks, strict=True)],
+        statuses=unresponsive if group.cell in facts.silent else [*unresponsive, *map(status_of, figures, looks)],
     )
 
 
 def _summary(group: Group, parts: Sequence[_Part], facts: _Facts) -> GroupSummary:
     # Without those that a newer version wrote, so that the other partitions are shown.
     readable = [part for part in parts if part.place in facts.figures]
-    unreadable = [Status.UNREADABLE] if len(readable) < len(parts) else []
+    unresponsive = facts.unresponsive(group, parts)
+    unreadable = [Status.UNREADABLE] if len(readable) + len(unresponsive) < len(parts) else []
     parts = readable
     figures = [facts.figures[part.place] for part in parts]
     looks = _looks(group, parts, facts)
     oldest = [facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms]
     return GroupSummary(
         **group.stated(),
-        status=status_of_group(group, [*unreadable, *map(status_of, figures, looks)]),
+        status=status_of_group(group, [*unresponsive, *unreadable, *map(status_of, figures, looks)]),
         lag=sum(each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)),
         oldest_at=to_time(min(oldest, default=None)),
         member_count=len(facts.members.get(group.group_id, ())),
