@@ -9,7 +9,7 @@ import typer
 
 from lakelog.cli.output import YesOption, confirm, print_json, print_line, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import show_count
+from lakelog.model.display import show_count
 
 if TYPE_CHECKING:
     from lakelog import Lakelog

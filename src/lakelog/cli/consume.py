@@ -16,7 +16,7 @@ import typer
 from lakelog.cli.fetch import FromOption, position
 from lakelog.cli.output import print_line, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_group, complete_topic, open_worker_log
-from lakelog.cli.units import show_count
+from lakelog.model.display import show_count
 
 _BATCH = 100
 _LOOK_SECONDS = 0.25

@@ -11,7 +11,8 @@ from lakelog.cli.formats import Format
 from lakelog.cli.output import YesOption, clean, confirm, print_fields, print_json, print_line, print_table, say
 from lakelog.cli.publish import read_option
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_group, complete_topic, open_log
-from lakelog.cli.units import parse_duration, parse_rate, show_count, show_since, show_time
+from lakelog.cli.units import parse_duration, parse_rate
+from lakelog.model.display import show_count, show_since, show_time
 from lakelog.model.kinds import DeadLetterState
 
 if TYPE_CHECKING:

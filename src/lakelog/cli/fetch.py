@@ -8,8 +8,9 @@ import typer
 
 from lakelog.cli.output import print_json, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import parse_time, show_count
+from lakelog.cli.units import parse_time
 from lakelog.errors import OffsetOutOfRange
+from lakelog.model.display import show_count
 
 if TYPE_CHECKING:
     from datetime import datetime

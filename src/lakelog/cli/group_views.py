@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakelog.cli.output import print_fields, print_line, print_table
-from lakelog.cli.units import show_age, show_count, show_duration
+from lakelog.model.display import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
     from lakelog.model.group import GroupInfo, GroupSettings, GroupTopicSettings, RetryPolicy

@@ -11,7 +11,8 @@ import typer
 from lakelog.cli import group_views
 from lakelog.cli.output import YesOption, confirm, print_json, print_result, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_group, complete_topic, open_log
-from lakelog.cli.units import parse_duration, parse_time, show_count
+from lakelog.cli.units import parse_duration, parse_time
+from lakelog.model.display import show_count
 from lakelog.model.kinds import Assignor, Order
 
 if TYPE_CHECKING:

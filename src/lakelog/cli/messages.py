@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lakelog.cli.output import clean, is_watched, print_line
-from lakelog.cli.units import show_time
+from lakelog.model.display import show_time
 
 if TYPE_CHECKING:
     from lakelog.client.reading.messages import ReceivedMessage

@@ -9,7 +9,7 @@ import typer
 from lakelog.cli.databases import CellOption, find_cells, find_database
 from lakelog.cli.output import YesOption, confirm, print_json, print_line, print_result, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import show_count, show_since
+from lakelog.model.display import show_count, show_since
 
 app = typer.Typer(no_args_is_help=True, help="Publish in the transactions of your own database.")
 rejected_app = typer.Typer(no_args_is_help=True, help="List, retry and discard rejected messages.")

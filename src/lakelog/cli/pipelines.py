@@ -11,16 +11,8 @@ import typer
 from lakelog.cli.output import print_json, print_result, print_table, say
 from lakelog.cli.progress_bar import ProgressBar
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, find_target, open_log
-from lakelog.cli.units import (
-    parse_duration,
-    parse_pairs,
-    parse_rate,
-    parse_size,
-    show_count,
-    show_duration,
-    show_since,
-    show_size,
-)
+from lakelog.cli.units import parse_duration, parse_pairs, parse_rate, parse_size
+from lakelog.model.display import show_count, show_duration, show_since, show_size
 
 if TYPE_CHECKING:
     from lakelog.errors import LakelogError

@@ -17,8 +17,9 @@ import typer
 from lakelog.cli.formats import Format
 from lakelog.cli.output import clean, print_result, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import parse_duration, parse_pairs, parse_time, show_count, show_time
+from lakelog.cli.units import parse_duration, parse_pairs, parse_time
 from lakelog.errors import InvalidRequest, LakelogError, PartlyPublished
+from lakelog.model.display import show_count, show_time
 
 if TYPE_CHECKING:
     from lakelog.cli.lines import BadLine, Input

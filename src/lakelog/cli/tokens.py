@@ -14,8 +14,9 @@ import typer
 from lakelog.cli.databases import DatabaseOption, find_database, with_catalog
 from lakelog.cli.output import print_fields, print_json, print_result, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import parse_duration, show_age, show_since, show_time
+from lakelog.cli.units import parse_duration
 from lakelog.errors import NotFound
+from lakelog.model.display import show_age, show_since, show_time
 from lakelog.model.kinds import Right
 from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.names import check_name

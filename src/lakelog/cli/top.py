@@ -13,7 +13,8 @@ import typer
 from lakelog.cli.group_views import print_cause
 from lakelog.cli.output import is_watched, print_json, print_line, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
-from lakelog.cli.units import parse_duration, show_age, show_count
+from lakelog.cli.units import parse_duration
+from lakelog.model.display import show_age, show_count
 
 if TYPE_CHECKING:
     from lakelog import Lakelog

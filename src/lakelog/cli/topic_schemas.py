@@ -10,7 +10,7 @@ import typer
 
 from lakelog.cli.output import YesOption, confirm, print_json, print_line, print_result, print_table, say
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import show_time
+from lakelog.model.display import show_time
 from lakelog.model.kinds import Compatibility
 
 if TYPE_CHECKING:

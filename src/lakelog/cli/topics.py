@@ -9,16 +9,8 @@ import typer
 from lakelog.cli import topic_schemas
 from lakelog.cli.output import YesOption, confirm, print_fields, print_json, print_line, print_result, print_table
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import (
-    parse_duration,
-    parse_pairs,
-    parse_size,
-    show_count,
-    show_duration,
-    show_since,
-    show_size,
-    show_time,
-)
+from lakelog.cli.units import parse_duration, parse_pairs, parse_size
+from lakelog.model.display import show_count, show_duration, show_since, show_size, show_time
 from lakelog.model.kinds import Compatibility
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Parses and formats durations, sizes, rates, times and NAME=TEXT pairs for all commands."""
+"""Parses durations, sizes, rates, times and NAME=TEXT pairs for all commands."""
 
 from __future__ import annotations
 
@@ -32,29 +32,6 @@ def parse_duration(text: str) -> timedelta:
     return duration
 
 
-def show_duration(duration: timedelta) -> str:
-    """Return the shortest text that `parse_duration` reads as this duration."""
-    rest = round(duration.total_seconds() * 1000)
-    parts = []
-    for unit in ("d", "h", "m", "s", "ms"):
-        count, rest = divmod(rest, round(_SECONDS[unit] * 1000))
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
-
-
-def show_age(age: timedelta) -> str:
-    """Return the age in its largest unit, rounded down: `45s`, `3m`, `2h`, `5d`; `0s` for less than a second."""
-    seconds = age.total_seconds()
-    unit = next((unit for unit in ("d", "h", "m") if seconds >= _SECONDS[unit]), "s")
-    return f"{max(0, int(seconds // _SECONDS[unit]))}{unit}"
-
-
-def show_since(time: datetime | None, now: datetime | None = None) -> str:
-    """Return how long ago a time was, formatted by `show_age`; an empty text for None."""
-    return "" if time is None else show_age((now or datetime.now(UTC)) - time)
-
-
 def parse_size(text: str) -> int:
     """Return the bytes of a size such as `10GiB`, `500MB` or `1048576`; at least one."""
     match = _SIZE.fullmatch(text.strip())
@@ -64,19 +41,6 @@ def parse_size(text: str) -> int:
     if size <= 0:
         raise typer.BadParameter("A size must be at least one byte.")
     return size
-
-
-def show_size(size: int) -> str:
-    number = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
-
-
-def show_count(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def parse_rate(text: str) -> float:
@@ -98,10 +62,6 @@ def parse_time(text: str, now: datetime | None = None) -> datetime:
             f"{text!r} is not a time; write it as 2026-01-31T12:00:00Z, or as 2h for two hours ago."
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def show_time(time: datetime | None) -> str:
-    return "" if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:

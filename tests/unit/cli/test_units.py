@@ -9,17 +9,8 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelog.cli.units import (
-    parse_duration,
-    parse_pairs,
-    parse_rate,
-    parse_size,
-    parse_time,
-    show_age,
-    show_duration,
-    show_size,
-    show_time,
-)
+from lakelog.cli.units import parse_duration, parse_pairs, parse_rate, parse_size, parse_time
+from lakelog.model.display import show_age, show_duration, show_size, show_time
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import msgspec
 
 from lakelog.cli.output import clean
 from lakelog.cli.topic_files.planning import Action, Change, SettingChange
-from lakelog.cli.units import show_count, show_duration, show_size
+from lakelog.model.display import show_count, show_duration, show_size
 from lakelog.model.retries import RetryPolicy
 
 _SIGNS = {Action.CREATE: "+", Action.CHANGE: "~", Action.DELETE: "-"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ import msgspec
 from lakelog.client._async.connection import AsyncConnections, HttpResponse
 from lakelog.client._async.http_leases import AsyncHttpLeases
 from lakelog.client._async.transport import Number
+from lakelog.client._runtime import SocketAddress
 from lakelog.client.connecting.home_servers import HomeKey, HomeServers
 from lakelog.client.connecting.servers import ServerUrl
 from lakelog.client.connecting.target import Target
@@ -39,10 +40,17 @@ Found = TypeVar("Found")
 class AsyncHttpTransport:
     """The `AsyncTransport` over one or several servers of one installation."""
 
-    def __init__(self, servers: Sequence[ServerUrl], token: str | None, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        servers: Sequence[ServerUrl],
+        token: str | None,
+        target: Target | None = None,
+        connections: Callable[[SocketAddress], AsyncConnections] = AsyncConnections,
+    ) -> None:
+        """Create a transport. `connections` makes the connections to a server, which may be in this process."""
         self._servers = servers
         self._target = target
-        self._connections = [AsyncConnections(server.address) for server in servers]
+        self._connections = [connections(server.address) for server in servers]
         self._current = 0
         self._homes = HomeServers(len(servers))
         self._token = f"authorization: Bearer {token}\r\n" if token else ""

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
+from lakelog.client._runtime import SocketAddress
 from lakelog.client._sync.connection import Connections, HttpResponse
 from lakelog.client._sync.http_leases import HttpLeases
 from lakelog.client._sync.transport import Number
@@ -40,10 +41,17 @@ Found = TypeVar("Found")
 class HttpTransport:
     """The `Transport` over one or several servers of one installation."""
 
-    def __init__(self, servers: Sequence[ServerUrl], token: str | None, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        servers: Sequence[ServerUrl],
+        token: str | None,
+        target: Target | None = None,
+        connections: Callable[[SocketAddress], Connections] = Connections,
+    ) -> None:
+        """Create a transport. `connections` makes the connections to a server, which may be in this process."""
         self._servers = servers
         self._target = target
-        self._connections = [Connections(server.address) for server in servers]
+        self._connections = [connections(server.address) for server in servers]
         self._current = 0
         self._homes = HomeServers(len(servers))
         self._token = f"authorization: Bearer {token}\r\n" if token else ""
