@@ -12,6 +12,7 @@ import typer
 
 from lakelog.cli import (
     apply,
+    audit,
     consume,
     dead,
     dev,
@@ -87,6 +88,7 @@ app.command()(consume.consume)
 app.command()(worker.worker)
 app.add_typer(groups.app, name="groups")
 app.command()(top.top)
+app.command()(audit.audit)
 app.add_typer(dead.app, name="dead")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipelines.app, name="pipelines")

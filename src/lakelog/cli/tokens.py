@@ -5,7 +5,9 @@ With `--child`, the commands call a server with a token, and work with the child
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +24,9 @@ from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.names import check_name
 
 if TYPE_CHECKING:
+    from lakelog.model.audit import State
     from lakelog.model.token import Token
+    from lakelog.model.topic import Scope
     from lakelog.storage.store import Catalog
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
@@ -82,7 +86,9 @@ def create(
         scope = await catalog.scope_create(project, environment)
         if not {Right.INSPECT, Right.METRICS}.isdisjoint(given):
             check_level(catalog.level, FeatureLevel.FOURTH, "The rights inspect and metrics")
-        await catalog.token_create(scope, made, hash_secret(secret))
+        after = {"id": made.id, "rights": [*made.rights], "parent": None}
+        with _recorded(scope, "create_token", f"created token {name}", after):
+            await catalog.token_create(scope, made, hash_secret(secret))
 
     with_catalog(find_database(database_url), work)
     _print_created(made, {"project": project, "environment": environment, "secret": secret}, json)
@@ -133,13 +139,27 @@ def revoke(
 
     async def work(catalog: Catalog) -> bool:
         scope = await catalog.scope_find(project, environment)
-        return scope is not None and await catalog.token_revoke(scope, id)
+        if scope is None:
+            return False
+        with _recorded(scope, "revoke_token", f"revoked token {id}"):
+            return await catalog.token_revoke(scope, id)
 
     if not with_catalog(find_database(database_url), work):
         raise NotFound(
             f"Token '{id}' does not exist in {project}/{environment}. `lakelog tokens list` shows all tokens."
         )
     print_result(json, {"revoked": id}, f"revoked {id}")
+
+
+def _recorded(scope: Scope, operation: str, text: str, after: State | None = None) -> AbstractContextManager[None]:
+    """Record a change of this command, whose actor is the user of the database."""
+    from lakelog.model.audit import AuditEntry, AuditOutcome
+    from lakelog.storage.audit import Change, recording
+
+    entry = AuditEntry(
+        operation=operation, text=text, outcome=AuditOutcome.DONE, address=socket.gethostname(), after=after
+    )
+    return recording(Change(scope, entry))
 
 
 def parse_rights(text: str) -> tuple[Right, ...]:

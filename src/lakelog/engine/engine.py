@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from lakelog.engine.auditing import AuditTrail
 from lakelog.engine.budget import Budget
 from lakelog.engine.cell_caches import CellCaches
 from lakelog.engine.cells import Cells
@@ -113,6 +114,7 @@ class Engine:
         self.lake = Lake(catalog, self.topics, self.extents, self.waiters)
         self.pipelines = Pipelines(catalog, self.topics)
         self.tokens = Tokens(catalog)
+        self.audit = AuditTrail(catalog)
         self.rejected = RejectedMessages(catalog, self.publisher)
         self.message_positions = MessagePositions(catalog, cells)
         self.writes = Writes(catalog, cells, self.topics, validators, self._wrote)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lakelog.engine.callers import Caller, Verbs
+from lakelog.engine.callers import Caller
 from lakelog.engine.engine import Engine
+from lakelog.engine.verbs import Verbs
 from lakelog.model import progress, seek
 from lakelog.model.dead_letters import DeadLetterRequest, DiscardRequest
 from lakelog.model.group import AlterGroupRequest, GroupInfo

@@ -8,10 +8,10 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from lakelog.engine.callers import Caller as Caller
-from lakelog.engine.callers import Verbs as Verbs
 from lakelog.engine.engine import Engine
 from lakelog.engine.group_operations import bind_groups
 from lakelog.engine.log.topics import partition_infos, topic_info
+from lakelog.engine.verbs import Verbs as Verbs
 from lakelog.model.topic_info import (
     AlterTopicRequest,
     CreateTopicRequest,
@@ -21,18 +21,19 @@ from lakelog.model.topic_info import (
     TopicQuery,
     TopicRequest,
 )
-from lakelog.wire.operations import lake, outbox, pipelines, scheduled, tokens, topics, writes
+from lakelog.wire.operations import audit, lake, outbox, pipelines, scheduled, tokens, topics, writes
 
 
 def bind(engine: Engine) -> Verbs:
     """Return all operations of the table that have a request, bound to this engine."""
-    verbs = Verbs()
+    verbs = Verbs(engine.audit)
     _bind_topics(verbs, engine)
     bind_groups(verbs, engine)
     _bind_lake(verbs, engine)
     _bind_pipelines(verbs, engine)
     _bind_outbox(verbs, engine)
     _bind_tokens(verbs, engine)
+    verbs.bind_scoped(audit.LIST_AUDIT, engine.audit.list)
     return verbs
 
 

@@ -24,6 +24,7 @@ from lakelog.model.token import (
     new_secret,
     new_token,
 )
+from lakelog.storage.audit import note_change
 from lakelog.storage.store import Catalog
 
 
@@ -51,6 +52,7 @@ class Tokens:
             ends = min(ends, parent.expires_at or ends)
         token = new_token(asked.name, rights, now, ends, parent.id if parent is not None else None)
         secret = new_secret()
+        note_change(None, {"id": token.id, "rights": [*token.rights], "parent": token.parent})
         await self._catalog.token_create(caller.scope, token, hash_secret(secret))
         return IssuedToken(**asdict(token), secret=secret)
 
@@ -70,6 +72,7 @@ class Tokens:
                 f"Token '{found.id}' was made in the database, and can be revoked only there: "
                 f"run `lakelog tokens revoke {found.id}` with the database URL."
             )
+        note_change({"name": found.name, "rights": [*found.rights], "parent": found.parent}, None)
         await self._catalog.token_revoke(caller.scope, found.id)
 
     async def _tokens(self, caller: Caller) -> tuple[builtins.list[Token], Token | None]:

@@ -1,7 +1,7 @@
 """Deletes rows that are no longer needed.
 
 These are old head rows, inactive producers, expired idempotency keys, segments below the log start, journal rows that a
-snapshot replaces, deleted groups and partitions, and cancelled messages.
+snapshot replaces, deleted groups and partitions, cancelled messages, and audit records after 400 days.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Trimmer(Agent):
             await self.attempt(store.scheduled.trim())
         if DEFAULT_CELL in elected:
             await self._trim_groups()
+            await self.attempt(self._engine.catalog.audit.audit_trim())
 
     async def _trim_groups(self) -> None:
         """Trim the groups in all cells, by one process: a deleted group is forgotten when all cells are trimmed."""

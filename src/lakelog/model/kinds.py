@@ -90,3 +90,33 @@ class Right(StrEnum):
     MANAGE = "manage"
     INSPECT = "inspect"
     METRICS = "metrics"
+
+
+class AuditOutcome(StrEnum):
+    """The outcome of an audited call.
+
+    Attributes:
+        DONE: The change was made.
+        BEGUN: The change was begun, and its end is not recorded: it runs, or its process died.
+        FAILED: The call ended with an error, and may have made a part of the change.
+        REFUSED: The caller lacked a right. Nothing was changed.
+    """
+
+    DONE = "done"
+    BEGUN = "begun"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+class ActorKind(StrEnum):
+    """The kind of caller of an audited call.
+
+    Attributes:
+        TOKEN: A caller with a token.
+        ANONYMOUS: A caller of a server without authentication.
+        DATABASE: A user of the database: an embedded client, or a command that works in the database.
+    """
+
+    TOKEN = "token"
+    ANONYMOUS = "anonymous"
+    DATABASE = "database"

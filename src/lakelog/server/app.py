@@ -14,11 +14,13 @@ from functools import partial
 import msgspec
 
 from lakelog.engine import Engine
+from lakelog.engine.auditing import calling
 from lakelog.errors import ConfigurationError, NotAllowed, NotAuthenticated, Overloaded
 from lakelog.model.topic import Scope
 from lakelog.reporting import hear_created_groups
 from lakelog.server.audit import record_change, record_created_group, record_refusal
 from lakelog.server.auth import Authenticator, Grant, authorise, needed_by, refusal_of_origin
+from lakelog.server.callers import caller_of
 from lakelog.server.calls import (
     HOLD,
     JSON_TYPE,
@@ -116,6 +118,7 @@ class App:
         check_operations(operations, self._handlers)
         self._router = Router(operations)
         self._budget = engine.budget
+        self._audit = engine.audit
         self._authenticator = authenticator
         self._metrics = metrics
         self._drain = drain
@@ -189,10 +192,13 @@ class App:
         except NotAllowed:
             if grant is not None:
                 record_refusal(operation.name, call, grant, needed_by(rights))
+                caller = caller_of(call, self._routing)
+                await self._audit.refused(caller, operation.name, needed_by(rights), call.parameters)
             raise
         handler = self._handlers[operation.name]
         if grant is not None and operation.name in CREATE_GROUPS:
-            with hear_created_groups(partial(record_created_group, call, grant)):
+            created = partial(record_created_group, call, grant)
+            with hear_created_groups(created), calling(partial(caller_of, call, self._routing)):
                 answer = await handler(call)
         else:
             answer = await handler(call)

@@ -9,15 +9,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import msgspec
-from msgspec import NODEFAULT, UNSET
-
 from lakelog.reporting import log_event
 from lakelog.server.auth import Grant
 from lakelog.server.calls import Call
 from lakelog.wire.operations.operation import Operation
 
-_MAX_TEXT = 200
 _log = logging.getLogger("lakelog.audit")
 
 
@@ -42,18 +38,6 @@ def record_refusal(operation: str, call: Call, grant: Grant, needed: str) -> Non
     """Log that the token lacks the right."""
     objects = "".join(f", {name} {text}" for name, text in call.parameters.items())
     _record(operation, call, grant, 403, f"{_actor(grant)} lacks the right {needed} ({operation}{objects}).")
-
-
-def given(shape: msgspec.Struct, *left_out: str) -> dict[str, str]:
-    """Return the fields of a body that differ from their defaults, as short texts."""
-    found = {}
-    for field in msgspec.structs.fields(shape):
-        value = getattr(shape, field.name)
-        default = field.default if field.default_factory is NODEFAULT else field.default_factory()
-        if value is not UNSET and value != default and field.name not in left_out:
-            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            found[field.name] = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
-    return found
 
 
 def _actor(grant: Grant) -> str:

@@ -5,18 +5,17 @@ Operations that carry bytes have their own handlers.
 
 from __future__ import annotations
 
-import string
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from lakelog.engine.operations import Caller, Verbs
+from lakelog.engine.auditing import given, named_objects
+from lakelog.engine.operations import Verbs
 from lakelog.errors import InvalidRequest, NotAllowed
 from lakelog.model.token import Right
-from lakelog.server.audit import given
-from lakelog.server.auth import NO_TOKEN
 from lakelog.server.bodies import json_body, json_response, optional_json_body
+from lakelog.server.callers import caller_of
 from lakelog.server.calls import Call, Response
 from lakelog.server.drain import Drain
 from lakelog.server.group_routing import GroupRouting
@@ -47,7 +46,7 @@ class Dispatch:
             return forwarded
         audit = operation.audit
         if audit is not None:
-            _note_request(call, audit, request)
+            _note_request(call, operation, audit, request)
         is_redacted = self._is_redacted(call, request)
         reply = await self._reply(call, request)
         if reply is None:
@@ -99,8 +98,7 @@ class Dispatch:
         return None if home is None else await self._routing.forward(call, body, home)
 
     async def _reply(self, call: Call, request: Any) -> Any:
-        token = "" if call.grant is None or call.grant.token == NO_TOKEN else call.grant.token
-        caller = Caller(scope=call.scope, host=_host(call, self._routing), token=token)
+        caller = caller_of(call, self._routing)
         if self._operation.waits and request.wait_ms and not self._drain.begun:
             call.waited = True
             work = self._verbs.call(self._operation, caller, request)
@@ -123,17 +121,8 @@ def _converted(query: dict[str, str], rest: type[Struct]) -> Struct:
     return found
 
 
-def _note_request(call: Call, audit: Audit, request: Struct) -> None:
+def _note_request(call: Call, operation: Operation[Any, Any], audit: Audit, request: Struct) -> None:
     """Record the given fields for the audit log, except those that the text of the line names."""
-    named = {name for _, name, _, _ in string.Formatter().parse(audit.text) if name}
-    call.parameters = {**call.parameters, **{name: str(getattr(request, name)) for name in sorted(named)}}
+    call.parameters = {**call.parameters, **named_objects(operation, request)}
     call.note(**given(request, *call.parameters, *audit.hidden, *audit.counted))
     call.note(**{name: str(len(getattr(request, name))) for name in audit.counted})
-
-
-def _host(call: Call, routing: GroupRouting | None) -> str:
-    """Return the address of the caller's machine. Headers are not trusted."""
-    if routing is not None and (told := routing.client_host(call)) is not None:
-        return told
-    peer = call.asgi.get("client")
-    return str(peer[0]) if peer else ""

@@ -10,6 +10,7 @@ from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 
 if TYPE_CHECKING:
+    from lakelog.storage.audit import AuditStore
     from lakelog.storage.cold import OrphanCatalog
     from lakelog.storage.groups import GroupCatalog
     from lakelog.storage.outbox import RejectedCatalog
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 class Catalog(Protocol):
     """Projects, environments, topics, tokens and the directory. An installation has one catalog."""
+
+    @property
+    def audit(self) -> AuditStore:
+        """Audit records. A method that makes a change writes the record of the running call in its transaction."""
+        ...
 
     @property
     def groups(self) -> GroupCatalog:

@@ -269,7 +269,7 @@ def _table(*routes: Row) -> Callable[[], App]:
 
     def make() -> App:
         handlers = {route.name: handler for route in OPERATIONS if route.name not in ("metrics", "openapi")}
-        engine: Any = type("Engine", (), {"budget": None, "publisher": None})
+        engine: Any = type("Engine", (), {"audit": None, "budget": None, "publisher": None})
         return App(engine, handlers, Authenticator(MemoryCatalog()), Metrics(), Drain(), routes)
 
     return make

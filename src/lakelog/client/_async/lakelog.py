@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from lakelog.client import processes
+from lakelog.client._async.audit import AsyncAudit
 from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.consumer import AsyncConsumer
 from lakelog.client._async.group import AsyncGroup
@@ -274,6 +275,11 @@ class AsyncLakelog:
     def tokens(self) -> AsyncTokens:
         """Child tokens: with the rights of this client's token or fewer, for 12 hours or less."""
         return AsyncTokens(self._calls)
+
+    @property
+    def audit(self) -> AsyncAudit:
+        """Audit records: who changed what, and which calls were refused."""
+        return AsyncAudit(self._calls)
 
     @property
     def pipelines(self) -> AsyncPipelines:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from lakelog.client import processes
 from lakelog.client._runtime import wait_at_exit
+from lakelog.client._sync.audit import Audit
 from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.consumer import Consumer
 from lakelog.client._sync.group import Group
@@ -275,6 +276,11 @@ class Lakelog:
     def tokens(self) -> Tokens:
         """Child tokens: with the rights of this client's token or fewer, for 12 hours or less."""
         return Tokens(self._calls)
+
+    @property
+    def audit(self) -> Audit:
+        """Audit records: who changed what, and which calls were refused."""
+        return Audit(self._calls)
 
     @property
     def pipelines(self) -> Pipelines:

@@ -10,6 +10,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import asdict
+
+from lakelog.engine.auditing import creating_group, note_settings
 from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.coalescing import SharedCalls
@@ -207,6 +210,7 @@ class GroupDirectory:
             settings, paused = change(group)
             if (settings, paused) == (group.settings, group.paused):
                 return group
+            note_settings(_settings(group.settings, group.paused), _settings(settings, paused))
             try:
                 altered = await self._catalog.groups.group_alter(group, settings, paused)
             except Conflict:
@@ -260,7 +264,8 @@ class GroupDirectory:
             settings = first_settings(requested, has_topics=self.has_topic_settings)
             cells = sorted(self._extents.cells)
             home = cells[zlib.crc32(name.encode()) % len(cells)]
-            group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)
+            with creating_group(scope, name, settings):
+                group = await self._catalog.groups.group_create(scope, name, kind or GroupKind.LEASE, settings, home)
             report_created_group(name)
         if isinstance(self._extents.cells, Cells):
             self._extents.cells.check_group(group)
@@ -293,6 +298,11 @@ class GroupDirectory:
         made = await self.create_group_topic(group, topic, wanted)
         skipped = sum(each.offset - each.log_start for each in located)
         return made, skipped if made == wanted else None
+
+
+def _settings(settings: GroupSettings, paused: frozenset[str]) -> dict[str, object]:
+    """Return the settings of a group as its audit records show them."""
+    return {**asdict(settings), "paused": sorted(paused)}
 
 
 def begun_at(group: Group, topic: Topic, located: Sequence[Located]) -> GroupTopic:

@@ -10,6 +10,7 @@ import builtins
 import dataclasses
 from collections.abc import Mapping
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from lakelog.coordinator.leasing.operations import CommitPosition, Reply
@@ -31,6 +32,7 @@ from lakelog.model.position import AtOffset, Latest
 from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProgress, TopicStats
 from lakelog.model.seek import CommitRequest, GroupPosition, Skipped, Sought
 from lakelog.model.topic import Scope, Topic
+from lakelog.storage.audit import note_change
 from lakelog.storage.store import Catalog
 
 
@@ -163,6 +165,7 @@ class Groups:
             raise GroupBusy(
                 f"Group '{name}' has {len(members)} members; stop them first.", group=name, members=len(members)
             )
+        note_change(to_builtins(group.settings), None)
         deleted = await self._catalog.groups.group_delete(group)
         self._directory.changed(group)
         if not deleted:

@@ -20,6 +20,7 @@ from lakelog.model.message import parse_message_id
 from lakelog.model.position import AtOffset
 from lakelog.model.seek import Sought
 from lakelog.model.topic import Topic
+from lakelog.storage.audit import note_change
 from lakelog.storage.groups import GroupCatalog
 
 _TRIES = 5
@@ -78,6 +79,7 @@ class Seeker:
             timelines = [*group_topic.timelines, *[0] * self._topic.partitions][: self._topic.partitions]
             for each, timeline in moved:
                 targets[each.partition], timelines[each.partition] = each.after, timeline
+            _note([each for each, _ in moved])
             try:
                 decided = await self._catalog.group_topic_seek(
                     replace(group_topic, timelines=tuple(timelines)), targets
@@ -99,6 +101,7 @@ class Seeker:
         """Set the first position of a group in a topic; return None if another caller has set one."""
         starts = await self._starts(to, partitions)
         wanted = begun_at(self._group, self._topic, starts)
+        note_change(None, {str(number): start.offset for number, start in enumerate(starts)})
         if await self._directory.create_group_topic(self._group, self._topic, wanted) != wanted:
             return None
         return _begun(starts)
@@ -138,6 +141,13 @@ class Seeker:
     async def _run(self, group_topic: GroupTopic, partition: int, offset: int) -> Reply:
         operation = SeekPosition(epoch=group_topic.epoch, offset=offset)
         return await self._journals.run(self._group, group_topic, self._topic, partition, operation)
+
+
+def _note(moved: Sequence[Sought]) -> None:
+    """Add the offsets by partition to the audit record."""
+    note_change(
+        {str(each.partition): each.before for each in moved}, {str(each.partition): each.after for each in moved}
+    )
 
 
 def _begun(starts: Sequence[Located]) -> list[Sought]:

@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from msgspec import to_builtins
+
+from lakelog.engine.auditing import note_settings
 from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.errors import Conflict, InvalidRequest, OutcomeUnknown, PartitionNotFound, TopicExists, TopicNotFound
@@ -22,6 +25,7 @@ from lakelog.model.names import check_name
 from lakelog.model.schema import SchemaSetting
 from lakelog.model.topic import Scope, Topic, TopicSettings, check_partitions
 from lakelog.model.topic_info import PartitionInfo, RetentionLimits, TopicInfo
+from lakelog.storage.audit import note_change
 from lakelog.storage.store import Catalog, Head, HeadState, PartitionStore
 
 _CACHE_SIZE = 10_000
@@ -131,6 +135,7 @@ class Topics:
         cells = self._place(0, check_partitions(partitions))
         at, forgotten = time.monotonic(), self._forgotten
         try:
+            note_change(None, {"partitions": len(cells), **to_builtins(settings or TopicSettings())})
             topic = await self._catalog.topic_create(scope, name, settings or TopicSettings(), cells, schema)
         except TopicExists:
             if not if_missing:
@@ -189,12 +194,16 @@ class Topics:
                     f"Topic '{topic.name}' has {topic.partitions} partitions, and they cannot become fewer."
                 )
             added = self._place(topic.partitions, partitions)
-        return await self._catalog.topic_alter(topic, change(topic.settings), added)
+        settings = change(topic.settings)
+        before = {"partitions": topic.partitions, **to_builtins(topic.settings)}
+        note_settings(before, {"partitions": topic.partitions + len(added), **to_builtins(settings)})
+        return await self._catalog.topic_alter(topic, settings, added)
 
     async def write_schema(self, topic: Topic, setting: SchemaSetting | None, schema: str | None) -> Topic:
         """Write the schema of a topic. Raise `Conflict` if the topic changed since it was read."""
         try:
             settings = replace(topic.settings, schema=setting)
+            note_settings(topic.settings, settings)
             return await self._catalog.topic_alter(topic, settings, (), schema)
         finally:
             # Also after an unknown outcome.
@@ -202,6 +211,7 @@ class Topics:
 
     async def delete(self, scope: Scope, name: str) -> None:
         topic = await self.refresh(scope, name)
+        note_change({"partitions": topic.partitions, **to_builtins(topic.settings)}, None)
         try:
             deleted = await self._catalog.topic_delete(topic)
         finally:

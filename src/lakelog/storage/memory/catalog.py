@@ -11,6 +11,7 @@ from lakelog.errors import Conflict, TopicExists, TopicNotFound
 from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.memory.audit import MemoryAudit
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryOrphans
 from lakelog.storage.memory.group_catalog import MemoryGroupCatalog
@@ -24,11 +25,12 @@ class MemoryCatalog:
 
     def __init__(self, clock: Clock = utcnow) -> None:
         self._clock = clock
-        self._groups = MemoryGroupCatalog(clock, self._open_topic)
+        self.audit = MemoryAudit(clock)
+        self._groups = MemoryGroupCatalog(clock, self._open_topic, self.audit)
         self._orphans = MemoryOrphans(clock)
-        self._pipelines = MemoryPipelines(clock)
+        self._pipelines = MemoryPipelines(clock, self.audit)
         self._writes = MemoryWriteCatalog(clock, self._open_topic)
-        self.rejected = MemoryRejected(clock)
+        self.rejected = MemoryRejected(clock, self.audit)
         self._incarnations = count(1)
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._topics: dict[tuple[int, str], Topic] = {}
@@ -83,6 +85,7 @@ class MemoryCatalog:
             created_at=self._clock(),
         )
         self._add_schema(self._topics[place], schema)
+        self.audit.changed()
         return self._topics[place]
 
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
@@ -118,6 +121,7 @@ class MemoryCatalog:
         )
         self._topics[topic.scope.environment_id, topic.name] = altered
         self._add_schema(altered, schema)
+        self.audit.changed()
         return altered
 
     async def schema_find(self, incarnation: int, version: int) -> SchemaRecord | None:
@@ -136,6 +140,7 @@ class MemoryCatalog:
             return False
         del self._topics[topic.scope.environment_id, topic.name]
         self._deleted[present.incarnation] = present
+        self.audit.changed()
         return True
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
@@ -154,6 +159,7 @@ class MemoryCatalog:
             kept = {key: each for key, each in self._tokens.items() if not self._is_expired_child(each[1])}
             self._tokens = kept
         self._tokens[token_hash] = (scope, token)
+        self.audit.changed()
 
     async def token_find(self, token_hash: bytes) -> tuple[Scope, Token] | None:
         await asyncio.sleep(0)
@@ -180,6 +186,7 @@ class MemoryCatalog:
         found = [key for key, (owner, token) in self._tokens.items() if owner == scope and token.id == token_id]
         for key in found:
             del self._tokens[key]
+            self.audit.changed()
         return bool(found)
 
     def on_replaced(self, call: Callable[[], None]) -> None:

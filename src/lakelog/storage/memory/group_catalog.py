@@ -14,14 +14,16 @@ from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
 from lakelog.storage.groups import GROUP_MEMORY, LiveServers, ServerInfo
+from lakelog.storage.memory.audit import MemoryAudit
 from lakelog.storage.memory.clock import Clock
 
 
 class MemoryGroupCatalog:
     """The `groups` of a `MemoryCatalog`, which provides the open topic of an incarnation."""
 
-    def __init__(self, clock: Clock, open_topic: Callable[[int], Topic | None]) -> None:
+    def __init__(self, clock: Clock, open_topic: Callable[[int], Topic | None], audit: MemoryAudit) -> None:
         self._clock = clock
+        self._audit = audit
         self._open_topic = open_topic
         self._ids = count(1)
         self._open: dict[int, Group] = {}
@@ -49,6 +51,7 @@ class MemoryGroupCatalog:
             created_at=self._clock(),
         )
         self._open[group.group_id] = group
+        self._audit.changed()
         return group
 
     async def group_find(self, scope: Scope, name: str) -> Group | None:
@@ -76,6 +79,7 @@ class MemoryGroupCatalog:
             )
         altered = replace(present, settings=settings, paused=paused, version=present.version + 1)
         self._open[group.group_id] = altered
+        self._audit.changed()
         return altered
 
     async def group_delete(self, group: Group) -> bool:
@@ -85,6 +89,7 @@ class MemoryGroupCatalog:
         self._deleted[group.group_id] = self._clock()
         for place in [place for place in self._group_topics if place[0] == group.group_id]:
             del self._group_topics[place]
+        self._audit.changed()
         return True
 
     async def group_deleted(self, *, limit: int = 1000) -> list[int]:
@@ -102,7 +107,11 @@ class MemoryGroupCatalog:
         await asyncio.sleep(0)
         if group_topic.group_id not in self._open:
             raise GroupNotFound("The group was deleted.")
-        return self._group_topics.setdefault((group_topic.group_id, group_topic.incarnation), group_topic)
+        place = (group_topic.group_id, group_topic.incarnation)
+        if place not in self._group_topics:
+            self._group_topics[place] = group_topic
+            self._audit.changed()
+        return self._group_topics[place]
 
     async def group_topic_find(self, group_id: int, incarnation: int) -> GroupTopic | None:
         await asyncio.sleep(0)
@@ -132,6 +141,7 @@ class MemoryGroupCatalog:
         self._group_topics[place] = replace(
             present, epoch=present.epoch + 1, targets=tuple(targets), timelines=group_topic.timelines
         )
+        self._audit.changed()
         return self._group_topics[place]
 
     async def versions_read(self, known: KnownVersions) -> ChangedVersions:

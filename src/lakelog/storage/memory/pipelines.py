@@ -10,6 +10,7 @@ from datetime import timedelta
 from lakelog.errors import Conflict
 from lakelog.model.pipeline import PipelineRun, RunStart, RunState
 from lakelog.model.topic import Scope
+from lakelog.storage.memory.audit import MemoryAudit
 from lakelog.storage.memory.clock import Clock
 from lakelog.storage.pipelines import RUNS_KEPT
 
@@ -17,8 +18,9 @@ from lakelog.storage.pipelines import RUNS_KEPT
 class MemoryPipelines:
     """A `PipelineCatalog` in memory."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, audit: MemoryAudit) -> None:
         self._clock = clock
+        self._audit = audit
         self._runs: dict[str, tuple[int, PipelineRun]] = {}
         """Runs with their environment by id, in the order of their start."""
 
@@ -52,6 +54,7 @@ class MemoryPipelines:
             seen_at=now,
         )
         self._put(scope, run)
+        self._audit.changed()
         return run
 
     async def run_seen(self, scope: Scope, run_id: str, progress: Mapping[str, int]) -> bool:
@@ -72,6 +75,7 @@ class MemoryPipelines:
         now = self._clock()
         ended = replace(run, state=state, seen_at=now, ended_at=now, progress=dict(progress), detail=detail)
         self._put(scope, ended)
+        self._audit.changed()
         return ended
 
     async def run_list(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 
 from lakelog.model.topic import Scope
+from lakelog.storage.memory.audit import MemoryAudit
 from lakelog.storage.memory.clock import Clock
 from lakelog.storage.outbox import StoredRejection
 
@@ -15,8 +16,9 @@ from lakelog.storage.outbox import StoredRejection
 class MemoryRejected:
     """A `RejectedCatalog` in memory."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, audit: MemoryAudit) -> None:
         self._clock = clock
+        self._audit = audit
         self._numbers = count(1)
         self._stored: dict[tuple[int, str], StoredRejection] = {}
 
@@ -40,7 +42,10 @@ class MemoryRejected:
 
     async def rejected_remove(self, scope: Scope, message_ids: Sequence[str]) -> int:
         await asyncio.sleep(0)
-        return sum(self._stored.pop((scope.environment_id, each), None) is not None for each in set(message_ids))
+        removed = sum(self._stored.pop((scope.environment_id, each), None) is not None for each in set(message_ids))
+        if removed:
+            self._audit.changed()
+        return removed
 
     def _of(self, scope: Scope) -> list[StoredRejection]:
         """Return the rejected messages of a scope, by number."""

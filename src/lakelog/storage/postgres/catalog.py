@@ -15,6 +15,7 @@ from lakelog.errors import Conflict, TopicExists, TopicNotFound
 from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.postgres.audit import PostgresAudit, write_change
 from lakelog.storage.postgres.cold import PostgresOrphans
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_catalog import PostgresGroupCatalog
@@ -32,6 +33,7 @@ class PostgresCatalog:
 
     def __init__(self, database: Database, level: int) -> None:
         self._database = database
+        self.audit = PostgresAudit(database)
         self._groups = PostgresGroupCatalog(database, level)
         self._orphans = PostgresOrphans(database)
         self._pipelines = PostgresPipelines(database)
@@ -75,7 +77,7 @@ class PostgresCatalog:
     ) -> Topic:
         slots = sorted(set(cells))
         values = (_settings_text(settings), _schema_version(settings), schema)
-        rows = await self._write("topic_create", scope.environment_id, name, list(cells), slots, *values)
+        rows = await self._change("topic_create", scope.environment_id, name, list(cells), slots, *values)
         if not rows:
             raise TopicExists(f"Topic '{name}' already exists.", topic=name)
         return Topic(
@@ -103,7 +105,7 @@ class PostgresCatalog:
         self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None
     ) -> Topic:
         values = (_settings_text(settings), list(added_cells), _schema_version(settings), schema)
-        rows = await self._write("topic_alter", topic.incarnation, topic.version, *values)
+        rows = await self._change("topic_alter", topic.incarnation, topic.version, *values)
         if not rows:
             if not await self._read("topic_check_open", topic.incarnation):
                 raise TopicNotFound(f"Topic '{topic.name}' was deleted.", topic=topic.name)
@@ -122,7 +124,7 @@ class PostgresCatalog:
         return [SchemaVersion(version=row["version"], created_at=row["created_at"]) for row in reversed(rows)]
 
     async def topic_delete(self, topic: Topic) -> bool:
-        return bool(await self._write("topic_delete", topic.incarnation))
+        return bool(await self._change("topic_delete", topic.incarnation))
 
     async def topic_deleted(self, *, limit: int = 100) -> list[Topic]:
         return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_deleted", limit)]
@@ -132,7 +134,7 @@ class PostgresCatalog:
 
     async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
         rights = [right.value for right in token.rights]
-        await self._write(
+        await self._change(
             "token_create",
             token.id,
             scope.environment_id,
@@ -155,7 +157,7 @@ class PostgresCatalog:
         return [token_of(row) for row in await self._read("token_list", scope.environment_id)]
 
     async def token_revoke(self, scope: Scope, token_id: str) -> bool:
-        return bool(await self._write("token_revoke", scope.environment_id, token_id))
+        return bool(await self._change("token_revoke", scope.environment_id, token_id))
 
     def on_replaced(self, call: Callable[[], None]) -> None:
         self._database.on_replaced(call)
@@ -171,6 +173,9 @@ class PostgresCatalog:
 
     async def _write(self, query: str, *arguments: object) -> list[asyncpg.Record]:
         return await self._database.write(_SQL[query], *arguments)
+
+    async def _change(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        return await write_change(self._database, _SQL[query], *arguments)
 
 
 def _schema_version(settings: TopicSettings) -> int:

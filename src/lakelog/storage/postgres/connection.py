@@ -149,11 +149,28 @@ class Database:
 
     async def write(self, query: LiteralString, *arguments: object) -> list[asyncpg.Record]:
         """Return the rows of a statement that writes. A connection lost during it raises `OutcomeUnknown`."""
+        return await self._run(query, arguments)
+
+    async def write_both(
+        self, query: LiteralString, arguments: Sequence[object], then: LiteralString, given: Sequence[object]
+    ) -> list[asyncpg.Record]:
+        """Like `write`. If there are rows, run another statement with other arguments in the same transaction."""
+        return await self._run(query, arguments, (then, given))
+
+    async def _run(
+        self,
+        query: LiteralString,
+        arguments: Sequence[object],
+        then: tuple[LiteralString, Sequence[object]] | None = None,
+    ) -> list[asyncpg.Record]:
         try:
             async with self._connection() as session:
                 if self.timeline.is_unconfirmed:
                     await self._await_standby(session)
-                rows = await session.fetch(query, *arguments)
+                if then is None:
+                    rows = await session.fetch(query, *arguments)
+                else:
+                    rows = await _fetch_both(session, query, arguments, *then)
                 self._confirm(session)
         except _DEFINITE as error:
             self._outages.statement_failed(reason_of(error))
@@ -352,6 +369,21 @@ class Database:
         self._idle.clear()
         # The loop closes sockets in its next iteration. A loop that ends before leaves them to the garbage collector.
         await asyncio.sleep(0)
+
+
+async def _fetch_both(
+    session: Session,
+    query: LiteralString,
+    arguments: Sequence[object],
+    then: LiteralString,
+    given: Sequence[object],
+) -> list[asyncpg.Record]:
+    """Run a statement, and in the same transaction another one if there are rows. Return the rows."""
+    async with session.transaction():
+        rows: list[asyncpg.Record] = await session.fetch(query, *arguments)
+        if rows:
+            await session.fetch(then, *given)
+    return rows
 
 
 async def _ended(connection: asyncpg.Connection, seconds: float) -> None:

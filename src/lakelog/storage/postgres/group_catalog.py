@@ -13,6 +13,7 @@ from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
 from lakelog.storage.groups import GROUP_MEMORY, LiveServers, ServerInfo
+from lakelog.storage.postgres.audit import write_change
 from lakelog.storage.postgres.changes import versions_read
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_settings import settings_text
@@ -33,7 +34,7 @@ class PostgresGroupCatalog:
 
     async def group_create(self, scope: Scope, name: str, kind: GroupKind, settings: GroupSettings, cell: int) -> Group:
         for _ in range(_CREATE_TRIES):
-            rows = await self._write(
+            rows = await self._change(
                 "group_create", scope.environment_id, name, kind.value, settings_text(settings), cell
             )
             if rows:
@@ -55,7 +56,7 @@ class PostgresGroupCatalog:
         return [group_of(row, scope_of(row)) for row in await self._read("group_list_retention", after, limit)]
 
     async def group_alter(self, group: Group, settings: GroupSettings, paused: frozenset[str]) -> Group:
-        rows = await self._write("group_alter", group.group_id, group.version, settings_text(settings), sorted(paused))
+        rows = await self._change("group_alter", group.group_id, group.version, settings_text(settings), sorted(paused))
         if rows:
             return group_of(rows[0], group.scope)
         if not await self._read("group_check_open", group.group_id):
@@ -65,7 +66,7 @@ class PostgresGroupCatalog:
         )
 
     async def group_delete(self, group: Group) -> bool:
-        return bool(await self._write("group_delete", group.group_id))
+        return bool(await self._change("group_delete", group.group_id))
 
     async def group_deleted(self, *, limit: int = 1000) -> list[int]:
         return [row["group_id"] for row in await self._read("group_list_deleted", limit)]
@@ -74,7 +75,7 @@ class PostgresGroupCatalog:
         await self._write("group_forget", list(group_ids), GROUP_MEMORY)
 
     async def group_topic_create(self, group_topic: GroupTopic) -> GroupTopic:
-        await self._write(
+        await self._change(
             "group_topic_create",
             group_topic.group_id,
             group_topic.incarnation,
@@ -101,7 +102,7 @@ class PostgresGroupCatalog:
         return [(group_of(row, topic.scope), group_topic_of(row)) for row in rows]
 
     async def group_topic_seek(self, group_topic: GroupTopic, targets: Sequence[int | None]) -> GroupTopic:
-        rows = await self._write(
+        rows = await self._change(
             "group_topic_seek",
             group_topic.group_id,
             group_topic.incarnation,
@@ -139,3 +140,6 @@ class PostgresGroupCatalog:
 
     async def _write(self, query: str, *arguments: object) -> list[asyncpg.Record]:
         return await self._database.write(_SQL[query], *arguments)
+
+    async def _change(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        return await write_change(self._database, _SQL[query], *arguments)

@@ -14,6 +14,7 @@ from lakelog.model.pipeline import PipelineRun, RunStart, RunState
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import storable
 from lakelog.storage.pipelines import RUNS_KEPT
+from lakelog.storage.postgres.audit import write_change
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 
@@ -28,7 +29,8 @@ class PostgresPipelines:
         self._database = database
 
     async def run_begin(self, scope: Scope, start: RunStart, *, alive_seconds: float) -> PipelineRun:
-        rows = await self._database.write(
+        rows = await write_change(
+            self._database,
             _SQL["run_begin"],
             scope.environment_id,
             start.run_id,
@@ -51,7 +53,9 @@ class PostgresPipelines:
         self, scope: Scope, run_id: str, state: RunState, progress: Mapping[str, int], detail: str
     ) -> PipelineRun | None:
         place = (scope.environment_id, run_id)
-        rows = await self._database.write(_SQL["run_end"], *place, state.value, _text(progress), storable(detail))
+        rows = await write_change(
+            self._database, _SQL["run_end"], *place, state.value, _text(progress), storable(detail)
+        )
         rows = rows or await self._database.read(_SQL["run_find"], *place)
         return _run_of(rows[0]) if rows else None
 

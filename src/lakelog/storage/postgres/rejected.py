@@ -10,6 +10,7 @@ from lakelog.model.outbox import RejectionSource
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import storable
 from lakelog.storage.outbox import StoredRejection
+from lakelog.storage.postgres.audit import write_change
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 
@@ -46,7 +47,7 @@ class PostgresRejected:
         return [_rejection_of(row) for row in rows]
 
     async def rejected_remove(self, scope: Scope, message_ids: Sequence[str]) -> int:
-        return len(await self._database.write(_SQL["rejected_remove"], scope.environment_id, list(message_ids)))
+        return len(await write_change(self._database, _SQL["rejected_remove"], scope.environment_id, list(message_ids)))
 
 
 def _rejection_of(row: asyncpg.Record) -> StoredRejection:

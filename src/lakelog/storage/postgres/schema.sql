@@ -176,6 +176,18 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.audit_trim(p_rows integer) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    with trimmed as (
+        delete from lakelog.audit where ctid = any (array(
+            select a.ctid from lakelog.audit a where a.at < now() - interval '400 days' order by a.at limit p_rows))
+        returning 1
+    )
+    select count(*)::integer from trimmed
+$$;
+
 CREATE FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -1935,6 +1947,33 @@ begin
 end
 $$;
 
+CREATE TABLE lakelog.audit (
+    number bigint NOT NULL,
+    environment_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    operation text NOT NULL,
+    summary text NOT NULL,
+    outcome text NOT NULL,
+    actor_kind text NOT NULL,
+    actor text NOT NULL,
+    actor_name text NOT NULL,
+    address text NOT NULL,
+    request_id text NOT NULL,
+    objects jsonb NOT NULL,
+    given jsonb NOT NULL,
+    before jsonb,
+    after jsonb
+);
+
+ALTER TABLE lakelog.audit ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME lakelog.audit_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE lakelog.cell (
     cell smallint NOT NULL,
     name text NOT NULL
@@ -2634,6 +2673,9 @@ ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_3 FOR VALUES
 
 ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_4 FOR VALUES IN ('4');
 
+ALTER TABLE ONLY lakelog.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (number);
+
 ALTER TABLE ONLY lakelog.cell
     ADD CONSTRAINT cell_name_key UNIQUE (name);
 
@@ -2841,6 +2883,10 @@ ALTER TABLE ONLY lakelog.topic_schema
 ALTER TABLE ONLY lakelog.unslotted
     ADD CONSTRAINT unslotted_pkey PRIMARY KEY (only_row);
 
+CREATE INDEX audit_by_environment ON lakelog.audit USING btree (environment_id, at, number);
+
+CREATE INDEX audit_by_time ON lakelog.audit USING btree (at);
+
 CREATE INDEX closed_partition_by_time ON lakelog.closed_partition USING btree (closed_at, pid);
 
 CREATE UNIQUE INDEX consumer_group_open ON lakelog.consumer_group USING btree (environment_id, name) WHERE (deleted_at IS NULL);
@@ -2979,6 +3025,9 @@ GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs i
 
 REVOKE ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[], k_memories interval[]) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.audit_trim(p_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.audit_trim(p_rows integer) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.dead_discard(p_group bigint, p_pids bigint[], p_offsets bigint[], p_epochs integer[]) TO lakelog_service;
@@ -3189,6 +3238,12 @@ REVOKE ALL ON FUNCTION lakelog.topic_version_raise() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION lakelog.unslotted_check() FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.unslotted_check() TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.audit TO lakelog_service;
+
+GRANT UPDATE(outcome) ON TABLE lakelog.audit TO lakelog_service;
+
+GRANT UPDATE(after) ON TABLE lakelog.audit TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from lakelog.wire.operations import dead_letters, groups, lake, outbox, pipelines, scheduled, tokens, topics, writes
+from lakelog.wire.operations import (
+    audit,
+    dead_letters,
+    groups,
+    lake,
+    outbox,
+    pipelines,
+    scheduled,
+    tokens,
+    topics,
+    writes,
+)
 from lakelog.wire.operations.consuming import CONSUMING
 from lakelog.wire.operations.messages import MESSAGES
 from lakelog.wire.operations.operation import PUBLIC, Operation
@@ -37,5 +48,6 @@ OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *_rows(pipelines),
     *_rows(outbox),
     *_rows(tokens),
+    *_rows(audit),
     *SERVER,
 )

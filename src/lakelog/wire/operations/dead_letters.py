@@ -28,7 +28,12 @@ REDRIVE = manage(
     model.Redriven,
     requires_body=True,
     example={"topic": "orders", "where": "error like '%timeout%'", "dry_run": True},
-    audit=Audit(text="redrove dead letters of group {group}", hidden=("message_ids", "repaired"), result="redriven"),
+    audit=Audit(
+        text="redrove dead letters of group {group}",
+        hidden=("message_ids", "repaired"),
+        result="redriven",
+        in_cells=True,
+    ),
 )
 DISCARD_DEAD_LETTERS = manage(
     "discard_dead_letters",
@@ -38,7 +43,9 @@ DISCARD_DEAD_LETTERS = manage(
     model.DiscardedDeadLetters,
     requires_body=True,
     example={"topic": "orders"},
-    audit=Audit(text="discarded dead letters of group {group}", hidden=("message_ids",), result="discarded"),
+    audit=Audit(
+        text="discarded dead letters of group {group}", hidden=("message_ids",), result="discarded", in_cells=True
+    ),
 )
 PURGE_DEAD_LETTERS = manage(
     "purge_dead_letters",
@@ -47,7 +54,7 @@ PURGE_DEAD_LETTERS = manage(
     model.PurgeDeadLettersRequest,
     model.PurgedDeadLetters,
     example={"older_than_ms": 604_800_000},
-    audit=Audit(text="purged finished dead letters of group {group}", result="purged"),
+    audit=Audit(text="purged finished dead letters of group {group}", result="purged", in_cells=True),
     problems=(404,),
 )
 DESCRIBE_DEAD_LETTER = read(
@@ -67,7 +74,7 @@ RETRY_DEAD_LETTER = manage(
     model.RetryRequest,
     model.Redriven,
     example={"force": False},
-    audit=Audit(text="redrove dead letter {message_id} of group {group}", hidden=("repaired",)),
+    audit=Audit(text="redrove dead letter {message_id} of group {group}", hidden=("repaired",), in_cells=True),
 )
 DELETE_DEAD_LETTER: Operation[model.DeadLetterRequest, None] = manage(
     "delete_dead_letter",
@@ -76,5 +83,5 @@ DELETE_DEAD_LETTER: Operation[model.DeadLetterRequest, None] = manage(
     model.DeadLetterRequest,
     None,
     method="DELETE",
-    audit=Audit(text="discarded dead letter {message_id} of group {group}"),
+    audit=Audit(text="discarded dead letter {message_id} of group {group}", in_cells=True),
 )

@@ -23,7 +23,7 @@ JOIN = read(
     method="POST",
     example={"member_id": "consumer-1", "topics": ["orders"], "session_timeout_ms": 30000},
     problems=(404, 409),
-    audit=Audit(text="replaced the members of group {group}", only_with="replaces"),
+    audit=Audit(text="replaced the members of group {group}", only_with="replaces", in_cells=True),
     home=("group",),
 )
 HEARTBEAT = read(
@@ -136,7 +136,7 @@ SKIP = manage(
     seek.Skipped,
     example={"topic": "orders", "partition": 1, "offset": 812, "dry_run": True},
     problems=(404, 409, 416),
-    audit=Audit(text="skipped messages of topic {topic} for group {group}", result="messages"),
+    audit=Audit(text="skipped messages of topic {topic} for group {group}", result="messages", in_cells=True),
     home=("group", "topic"),
 )
 PAUSE_GROUP = manage(

@@ -63,7 +63,7 @@ REGISTER_SEGMENTS = manage(
     lake.SegmentsRequest,
     lake.Registrations,
     example=_EXAMPLE,
-    audit=Audit(text="registered segments of topic {topic}", counted=("segments",)),
+    audit=Audit(text="registered segments of topic {topic}", counted=("segments",), in_cells=True),
 )
 VERIFIED_SEGMENTS = manage(
     "verified_segments",
@@ -72,7 +72,7 @@ VERIFIED_SEGMENTS = manage(
     lake.SegmentsRequest,
     lake.SegmentResults,
     example=_EXAMPLE,
-    audit=Audit(text="marked segments of topic {topic} as verified", counted=("segments",)),
+    audit=Audit(text="marked segments of topic {topic} as verified", counted=("segments",), in_cells=True),
     problems=(404,),
 )
 UNREGISTER_SEGMENTS = manage(
@@ -82,7 +82,7 @@ UNREGISTER_SEGMENTS = manage(
     lake.SegmentsRequest,
     lake.SegmentResults,
     example=_EXAMPLE,
-    audit=Audit(text="unregistered segments of topic {topic}", counted=("segments",)),
+    audit=Audit(text="unregistered segments of topic {topic}", counted=("segments",), in_cells=True),
     problems=(404,),
 )
 UNVERIFIED_SEGMENTS = manage(
@@ -110,6 +110,6 @@ SWEPT: Operation[lake.SweptRequest, None] = manage(
     lake.SweptRequest,
     None,
     example={"paths": [_PATH]},
-    audit=Audit(text="removed unused files of the object store", counted=("paths",)),
+    audit=Audit(text="removed unused files of the object store", counted=("paths",), in_cells=True),
     problems=(),
 )

@@ -80,7 +80,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The line of an operation in the audit log.
+    """The record of an operation in the audit, and its line in the audit log.
 
     Attributes:
         text: The change, with fields of the request in braces.
@@ -89,6 +89,8 @@ class Audit:
         result: A field of the reply that the line shows as `messages`.
         made: A field of the reply that the line shows under its own name.
         only_with: A field of the request without which the call is not audited.
+        in_cells: Whether the change is made in cells or files, and not in one transaction of the catalog. Its record is
+            written before it begins, and finished at its end.
     """
 
     text: str
@@ -97,6 +99,7 @@ class Audit:
     result: str | None = None
     made: str | None = None
     only_with: str | None = None
+    in_cells: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,7 +122,7 @@ class Operation(Generic[Asked, Found]):
         is_repeatable: Whether a client may repeat the call if the outcome of the first one is unknown.
         problems: Statuses of failures, besides those that every operation may have.
         example: An example of the JSON body.
-        audit: The line in the audit log, for operations that change something.
+        audit: The audit record, for operations that change something.
         home: The fields of the request by which the server that should handle it is found.
         waits: Whether the request has a `wait_ms` during which the reply may be delayed.
         media: The bodies, for operations with their own handler.

@@ -28,6 +28,6 @@ CANCEL_SCHEDULED = manage(
     model.CancelledMessage,
     method="DELETE",
     rights=PUBLISH | MANAGE,
-    audit=Audit(text="cancelled delayed message {message_id} of topic {topic}"),
+    audit=Audit(text="cancelled delayed message {message_id} of topic {topic}", in_cells=True),
     problems=(404,),
 )

@@ -67,7 +67,7 @@ PURGE_TOPIC = manage(
     topic_info.TopicRequest,
     topic_info.Purged,
     is_repeatable=False,
-    audit=Audit(text="purged topic {topic}", result="removed"),
+    audit=Audit(text="purged topic {topic}", result="removed", in_cells=True),
     problems=(404,),
 )
 SHOW_SCHEMA = read(

@@ -72,7 +72,8 @@ with expired as (
     delete from lakelog.token where $8::text is not null and parent_id is not null and expires_at < clock_timestamp()
 )
 insert into lakelog.token (token_id, environment_id, name, hash, rights, created_at, expires_at, parent_id)
-values ($1, $2, $3, $4, $5, $6, $7, $8);
+values ($1, $2, $3, $4, $5, $6, $7, $8)
+returning token_id;
 
 -- tokens_find: finds the tokens with these hashes, and their environments
 select t.*, e.project, e.name as environment from lakelog.token t join lakelog.environment e using (environment_id)

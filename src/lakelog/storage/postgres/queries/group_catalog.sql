@@ -46,7 +46,8 @@ with present as materialized (
 )
 insert into lakelog.group_topic (group_id, incarnation, starts, epoch, targets, timelines)
 select group_id, $2, $3, $4, $5, $6 from present
-on conflict do nothing;
+on conflict do nothing
+returning group_id;
 
 -- group_topic_find: finds where a group started in a topic, and its last seek
 select *, epoch as position_epoch from lakelog.group_topic where group_id = $1 and incarnation = $2;
