@@ -83,6 +83,19 @@ async def test_a_refusal_touches_no_other_append_of_the_commit(backing: Backing)
         assert [(head.next_offset, head.total_bytes) for head in heads] == [(0, 0)] * 4
 
 
+async def test_an_append_alone_is_refused_for_the_same_reasons(backing: Backing) -> None:
+    async with backing.store() as store:
+        (missing,) = new_pids(1)
+        sealed, deleted, raised = await create(store, 3)
+        await store.heads_close([sealed], HeadState.SEALED)
+        await store.heads_close([deleted], HeadState.DELETED)
+        await store.epoch_raise([raised], 1)
+        found = [(await refused(store, plain(pid, 1))).refusal for pid in (missing, sealed, deleted, raised)]
+        assert found == [Refusal.MISSING, Refusal.CLOSED, Refusal.CLOSED, Refusal.EPOCH]
+        assert (await appended(store, plain(raised, 2, epoch=1))).base == 0
+        assert [(each.base, each.count, each.epoch) for each in await read_all(store, raised)] == [(0, 2, 1)]
+
+
 async def test_a_missing_head_can_be_made_and_the_append_repeated(backing: Backing) -> None:
     async with backing.store_pair() as (one, other):
         (pid,) = new_pids(1)

@@ -7,7 +7,7 @@ function corrects.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, LiteralString
 
 import asyncpg
@@ -33,11 +33,24 @@ class Appender:
         self._roll = 0
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
+        if len(appends) == 1 and _is_one_batch(appends[0]):
+            return [await self._append_one(appends[0])]
         answers, _ = await self._append("batches_append", appends)
         if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
             # The first write of a repeat is visible even if its wait for the standby was cancelled.
             await self._database.await_standby()
         return [answers[append.pid] for append in appends]
+
+    async def _append_one(self, append: Append) -> Appended | Refused:
+        """Append one batch, with a statement that takes two thirds of the time of the general one."""
+        (payload,) = append.payloads
+        arguments = (append.pid, append.epoch, payload.count, len(payload.data), payload.data)
+        answers: dict[int, Appended | Refused] = {}
+        roll = await self.roll()
+        while append.pid not in answers:
+            rows = await self._write("batches_append_one", roll, *arguments)
+            roll = self._sort_out(rows, {append.pid: append}, answers) or roll
+        return answers[append.pid]
 
     async def deliver(self, appends: Sequence[Append]) -> tuple[list[Appended | Refused], list[tuple[int, bytes]]]:
         """Deliver scheduled messages as described in `ScheduledStore.deliver`, with keys as (pid, mark)."""
@@ -55,7 +68,7 @@ class Appender:
         while waiting:
             some = list(waiting.values())
             keyed = [(append.pid, each) for append in some for each in append.keyed]
-            rows = await self._write(query, roll, some, [each.memory for _, each in keyed])
+            rows = await self._write(query, roll, *_columns(some), [each.memory for _, each in keyed])
             if rows[0]["status"] == _ABSENT:
                 absent = [keyed[row["part"]] for row in rows]
                 return {}, [(pid, each.key_hash) for pid, each in absent]
@@ -72,7 +85,7 @@ class Appender:
         roll = await self.roll()
         leading = (group_id, [offset for offset, _ in keys], [epoch for _, epoch in keys])
         while append.pid not in answers:
-            rows = await self._write("batches_redrive", roll, [append], *leading)
+            rows = await self._write("batches_redrive", roll, *_columns([append]), *leading)
             if gone := {row["part"] for row in rows if row["status"] == _ABSENT}:
                 return None, [part not in gone for part in range(len(keys))]
             roll = self._sort_out(rows, {append.pid: append}, answers) or roll
@@ -90,7 +103,7 @@ class Appender:
             marked = [(pid, *mark) for pid, each in waiting.items() for mark in each.marks]
             columns = ([row[place] for row in marked] for place in range(3))
             some = {pid: each.append for pid, each in waiting.items()}
-            rows = await self._write("batches_relay", roll, list(some.values()), outbox_id, epoch, *columns)
+            rows = await self._write("batches_relay", roll, *_columns(some.values()), outbox_id, epoch, *columns)
             if any(row["status"] == _REPLACED for row in rows):
                 return None
             roll = self._sort_out(rows, some, answers) or roll
@@ -135,18 +148,17 @@ class Appender:
         self.saw(roll or 0)
         return roll
 
-    async def _write(self, query: str, roll: int, appends: Sequence[Append], *leading: object) -> list[asyncpg.Record]:
-        arguments = _arguments(roll, appends)
+    async def _write(self, query: str, roll: int, *arguments: object) -> list[asyncpg.Record]:
         try:
             if failpoints.armed:
                 failpoints.hit("append.before_statement")
-            return await self._database.write(on_roll(query, roll), *arguments, *leading)
+            return await self._database.write(on_roll(query, roll), roll, *arguments)
         except asyncpg.UndefinedTableError:
             # The hot table was dropped while this process was suspended. The statement failed and allocated no offset.
             active = await self._active()
             if active == roll:
                 raise
-            return await self._write(query, active, appends, *leading)
+            return await self._write(query, active, *arguments)
 
 
 class _AppendColumns:
@@ -162,8 +174,12 @@ class _AppendColumns:
         return PartVerdict(keyed=row["keyed"], index=index, verdict=verdict, offset=row["part_offset"])
 
 
-def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
-    """Return the arguments that all statements which append share, in order."""
+def _is_one_batch(append: Append) -> bool:
+    return len(append.payloads) == 1 and not append.sequenced and not append.keyed
+
+
+def _columns(appends: Iterable[Append]) -> list[list[Any]]:
+    """Return the arguments that follow the roll in all statements which append any number of batches, in order."""
     columns: list[list[Any]] = [[] for _ in range(17)]
     for append in appends:
         last = size = 0
@@ -176,7 +192,7 @@ def _arguments(roll: int, appends: Sequence[Append]) -> list[Any]:
             _add(columns[4:], append.pid, run.producer, run.sequence, run.start, run.count)
         for keyed in append.keyed:
             _add(columns[9:], append.pid, keyed.key_hash, keyed.start)
-    return [roll, *columns]
+    return columns
 
 
 def _add(columns: Sequence[list[Any]], *values: Any) -> None:

@@ -16,6 +16,44 @@ CREATE TYPE lakelog.append_answer AS (
 	part_offset bigint
 );
 
+CREATE FUNCTION lakelog.append(p_roll integer, p_pid bigint, p_epoch integer, p_count integer, p_bytes bigint) RETURNS lakelog.append_answer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_head lakelog.head;
+    v_active integer;
+    v_status smallint;
+    v_epoch integer;
+    v_at timestamptz;
+begin
+    perform pg_advisory_xact_lock(lakelog.lock_key(p_pid));
+    -- A statement of its own: a snapshot from before the lock would miss the newest head.
+    select h.* into v_head from lakelog.head h where h.pid = p_pid order by h.version desc limit 1;
+    select max(r.roll) into v_active from lakelog.roll r;
+    v_epoch := greatest(v_head.epoch, p_epoch);
+    v_at := greatest(v_head.appended_at, clock_timestamp());
+    v_status := case
+        when v_head.pid is null then 1
+        when v_head.state <> 0 then 2
+        when p_epoch < v_head.epoch then 3
+        when v_active <> p_roll then 5
+        else 0
+    end;
+    if v_status = 0 then
+        insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+        values (p_pid, v_head.version + 1, v_head.next_offset + p_count, v_head.log_start, v_head.total_bytes + p_bytes,
+                v_at, v_active, v_epoch, v_head.state);
+        if v_head.roll <> v_active then
+            -- The partition's first append to this hot table.
+            insert into lakelog.span (pid, first_offset, roll) values (p_pid, v_head.next_offset, v_active)
+            on conflict (pid, first_offset) do update set roll = excluded.roll;
+        end if;
+    end if;
+    return (p_pid, v_status, v_head.next_offset, v_head.total_bytes, v_at, v_epoch, v_active,
+            null, null, null, null)::lakelog.append_answer;
+end
+$$;
+
 CREATE FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) RETURNS SETOF lakelog.append_answer
     LANGUAGE sql
     AS $$
@@ -3019,6 +3057,9 @@ ALTER TABLE ONLY lakelog.topic
     ADD CONSTRAINT topic_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
 GRANT USAGE ON SCHEMA lakelog TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.append(p_roll integer, p_pid bigint, p_epoch integer, p_count integer, p_bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pid bigint, p_epoch integer, p_count integer, p_bytes bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.append(p_roll integer, p_pids bigint[], p_epochs integer[], p_counts integer[], p_bytes bigint[], q_pids bigint[], q_producers bytea[], q_sequences bigint[], q_starts integer[], q_counts integer[], k_pids bigint[], k_hashes bytea[], k_starts integer[]) TO lakelog_service;
