@@ -143,7 +143,7 @@ $$;
 
 -- Returns messages that are visible now and were not seen: of transactions from p_end on, and of those in p_running. They are
 -- behind the transaction and number of p_after, at most p_rows, and the last one is that which reaches p_bytes. Without
--- messages, there is one row without a number.
+-- messages, there is one row without a number. PL/pgSQL keeps the plan, which takes longer than reading a hundred messages.
 create or replace function lakelog_outbox.read(
     p_end bigint, p_running bigint[], p_after_transaction bigint, p_after_number bigint, p_rows integer, p_bytes bigint
 ) returns table (
@@ -151,8 +151,12 @@ create or replace function lakelog_outbox.read(
     created_at timestamptz, topic text, key bytea, value bytea, headers jsonb, content_type text, correlation_id text,
     idempotency_key text, partition integer, expires_ms bigint, expires_at timestamptz, deliver_at timestamptz
 )
-    language sql stable set enable_seqscan = off set search_path = pg_catalog, pg_temp
+    language plpgsql stable set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+    set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+begin
+    return query
     with found as materialized (
         select f.* from (
             select m.* from lakelog_outbox.message m
@@ -178,7 +182,8 @@ as $$
                    as is_last
     ) a
     left join taken t on true
-    order by t.transaction, t.number
+    order by t.transaction, t.number;
+end
 $$;
 
 -- Lets new messages go to the next slot, if that is empty, and returns whether they do.
