@@ -176,18 +176,20 @@ def test_a_write_of_no_rows_is_a_write(sink: Sink) -> None:
     assert sink.values("empty") == []
 
 
-def test_a_write_that_partitions_were_added_under_is_refused_whole(sink: Sink) -> None:
+def test_a_write_of_which_some_rows_name_their_partition_is_refused_whole_if_partitions_are_added(sink: Sink) -> None:
     topic = sink.log.topic("grown")
     topic.create(2)
-    writer = sink.writer("grown", "w")
-    staged = writer.write(iter([batch("a")]))
+    schema = "key string, value string, partition int"
+    rows = pa.record_batch({"key": ["a", "a"], "value": ["a", "b"], "partition": pa.array([1, None], pa.int32())})
+    writer = sink.writer("grown", "w", schema)
+    staged = writer.write(iter([rows]))
     topic.alter(partitions=3)
-    with pytest.raises(EpochChanged):
+    with pytest.raises(EpochChanged, match="name the partition of every row"):
         writer.commit([staged])
     assert sink.values("grown") == []
-    again = sink.writer("grown", "w")
-    again.commit([again.write(iter([batch("a")]))])
-    assert sink.values("grown") == ["a"]
+    again = sink.writer("grown", "w", schema)
+    again.commit([again.write(iter([rows]))])
+    assert sink.values("grown") == ["a", "b"]
 
 
 def test_a_write_to_a_recreated_topic_is_refused(sink: Sink) -> None:
@@ -289,20 +291,38 @@ def test_s22_a_repeated_micro_batch_of_foreach_batch_is_written_once(sink: Sink,
         files.forget_last_commit()
 
 
-def test_a_named_write_starts_again_if_partitions_are_added_under_it(sink: Sink) -> None:
+def test_a_batch_write_continues_if_partitions_are_added_under_it_and_keeps_the_order_of_keys(sink: Sink) -> None:
     sink.log.topic("under").create(2)
-    url = sink.url
+    frame = rows(sink.spark, 90_000, parts=2).mapInArrow(growing(sink.url, "under", 3), "key string, value string")
+    for _ in range(2):
+        sink.write(frame, "under", writeId="grows")
+    found: dict[bytes, list[int]] = {}
+    for message in sink.read("under"):
+        assert message.partition == partition_of(message.key, 3)
+        found.setdefault(message.key, []).append(int(bytes(message.raw)[1:]))
+    assert all(numbers == sorted(numbers) for numbers in found.values())
+    assert sorted(number for numbers in found.values() for number in numbers) == list(range(90_000))
 
-    def growing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with lakelog.connect(url) as log:
-            if log.topic("under").describe().partitions == 2:
-                log.topic("under").alter(partitions=3)
+
+def test_rows_that_name_their_partition_stay_there_if_partitions_are_added_under_the_write(sink: Sink) -> None:
+    sink.log.topic("stay").create(2)
+    frame = sink.spark.range(0, 100, 1, 2).selectExpr("cast(id AS string) AS key", "'v' AS value", "1 AS partition")
+    columns = "key string, value string, partition int"
+    sink.write(frame.mapInArrow(growing(sink.url, "stay", 3), columns), "stay")
+    assert [message.partition for message in sink.read("stay")] == [1] * 100
+
+
+def growing(url: str, topic: str, partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step of a frame that adds partitions after the first rows of the first task were staged."""
+
+    def grow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == 0:
+            with lakelog.connect(url) as log:
+                log.topic(topic).alter(partitions=partitions)
 
-    frame = rows(sink.spark, 100, parts=1).mapInArrow(growing, "key string, value string")
-    write(frame, "under", query="copies", batch=0, url=url)
-    assert sink.values("under") == sorted(f"v{n}" for n in range(100))
-    assert all(message.partition == partition_of(message.key, 3) for message in sink.read("under"))
+    return grow
 
 
 class Files:
@@ -319,10 +339,11 @@ class Files:
         # Spark orders files by time only, so files of the same millisecond would be read in any order.
         os.utime(file, (number, number))
 
-    def run(self) -> None:
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> None:
         stream = self._sink.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source))
         query = (
-            stream.writeStream.format("lakelog")
+            change(stream)
+            .writeStream.format("lakelog")
             .options(url=self._sink.url, topic=self._topic, checkpointLocation=str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -366,3 +387,14 @@ def test_s22_a_stream_continues_from_its_checkpoint_without_gap_or_duplicate(sin
         files.put(last, *["other"] * 20)
         files.run()
         assert sink.values("stream") == sorted(sent)
+
+
+def test_s22_a_stream_continues_if_partitions_are_added_under_a_micro_batch(sink: Sink, tmp_path: Path) -> None:
+    sink.log.topic("wider").create(2)
+    files = Files(sink, tmp_path, "wider")
+    for number in range(3):
+        files.put(number, *(f"{number}-{line}" for line in range(20)))
+    grow = growing(sink.url, "wider", 4)
+    files.run(lambda frame: frame.selectExpr("value AS key", "value").mapInArrow(grow, "key string, value string"))
+    assert sink.values("wider") == sorted(f"{number}-{line}" for number in range(3) for line in range(20))
+    assert all(message.partition == partition_of(message.key, 4) for message in sink.read("wider"))

@@ -111,6 +111,28 @@ async def test_s20_promoting_twice_is_promoting_once(backing: Backing) -> None:
         assert await one.staging.staged_pids(pid >> PARTITION_BITS, "w") == []
 
 
+async def test_staged_batches_are_counted_by_attempt_and_read_in_order_also_after_a_roll(backing: Backing) -> None:
+    async with backing.empty_store_pair() as (one, other):
+        first, second = await create(one, 2)
+        batches = [staged(first, number, count=number + 1) for number in range(4)]
+        await one.staging.stage([batches[2], batches[0], staged(second), staged(first, attempt="b")])
+        await other.roll()
+        await other.staging.stage([batches[1], batches[3], staged(first, write="x")])
+        found = await one.staging.staged_parts(first >> PARTITION_BITS, "w")
+        parts = [(part.pid, part.attempt, part.count) for part in found if part.pid == first]
+        assert parts == [(first, "a", 10), (first, "b", 2)]
+        assert await one.staging.staged_parts(first >> PARTITION_BITS, "none") == []
+
+        async def read(after: int, limit: int) -> list[StagedBatch]:
+            return await other.staging.staged_read(first, "w", "a", after=after, limit_bytes=limit)
+
+        size = len(batches[0].payload.data)
+        assert await read(-1, 100 * size) == batches
+        assert await read(-1, 2 * size) == batches[:2]
+        assert await read(1, 1) == [batches[2]]
+        assert await read(3, 100 * size) == []
+
+
 async def test_messages_of_other_attempts_are_removed(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await create_one(store)

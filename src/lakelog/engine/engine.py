@@ -117,7 +117,7 @@ class Engine:
         self.audit = AuditTrail(catalog)
         self.rejected = RejectedMessages(catalog, self.publisher)
         self.message_positions = MessagePositions(catalog, cells)
-        self.writes = Writes(catalog, cells, self.topics, validators, self._wrote)
+        self.writes = Writes(catalog, cells, self.topics, validators, self.threads, self._wrote)
         # Groups, from what the lease path needs up to the operations on groups.
         clocks = {cell: self.settings.clock() for cell in cells}
         self._activity = GroupActivity() if self.settings.logs_groups else None

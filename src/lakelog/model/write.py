@@ -37,6 +37,17 @@ class WriteKind(StrEnum):
     """
 
 
+class GrowthRule(StrEnum):
+    """The rule for a decision if partitions were added after the partitions of its messages were chosen."""
+
+    REFUSE = "refuse"
+    """Decide nothing, and raise `EpochChanged`."""
+    KEEP = "keep"
+    """Leave the messages in their partitions. It is for messages whose partition the caller named."""
+    MOVE = "move"
+    """Move messages with a key to the partition of the key, and leave the others."""
+
+
 class StageOptions(Request, frozen=True, kw_only=True):
     """The write and the attempt that stages batches, and the topic as it was when partitions were chosen."""
 
@@ -66,6 +77,8 @@ class DecideOptions(Request, frozen=True, kw_only=True):
         incarnation: The topic as it was when partitions were chosen.
         epoch: The number of times that partitions had been added then.
         kind: "batch", or "stream" for a micro-batch, whose id must be like `query/17`. Default: "batch".
+        growth: If partitions were added since: "refuse", "keep" the messages in their partitions, or "move" messages
+            with a key to the partition of the key. Default: "refuse".
     """
 
     write_id: WriteId
@@ -74,6 +87,7 @@ class DecideOptions(Request, frozen=True, kw_only=True):
     incarnation: Natural
     epoch: Epoch
     kind: WriteKind = WriteKind.BATCH
+    growth: GrowthRule = GrowthRule.REFUSE
 
 
 class DecideRequest(DecideOptions, frozen=True, kw_only=True):

@@ -85,6 +85,15 @@ class StagedBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPart:
+    """The number of messages that one attempt staged for a partition."""
+
+    pid: int
+    attempt: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StagedWrite:
     """A write with staged batches in this cell, and the age of the newest of them."""
 
@@ -130,6 +139,20 @@ class StagingStore(Protocol):
 
     async def staged_pids(self, incarnation: int, write_id: str) -> list[int]:
         """Return the partitions of the topic that have staged batches of the write."""
+        ...
+
+    async def staged_parts(self, incarnation: int, write_id: str) -> list[StagedPart]:
+        """Return what each attempt staged for the write in the partitions of the topic, by partition and attempt."""
+        ...
+
+    async def staged_read(
+        self, pid: int, write_id: str, attempt: str, *, after: int, limit_bytes: int
+    ) -> list[StagedBatch]:
+        """Return staged batches with numbers greater than `after`, in their order; empty at the end.
+
+        The payloads have `limit_bytes` together, but at least one batch is returned. Batches that were promoted during
+        the call may be missing.
+        """
         ...
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:

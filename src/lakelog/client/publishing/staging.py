@@ -33,6 +33,8 @@ class StagingEncoder:
         self._limit = gathered_bytes
         self._number = 0
         self.count = 0
+        self.named = 0
+        """The number of messages whose partition the caller named."""
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[StagePiece]]:
         """Add a batch. Yield the lists of encoded batches that are ready."""
@@ -63,6 +65,8 @@ class StagingEncoder:
         if unknown:
             raise InvalidBatch(f"Column {unknown[0]!r} cannot be staged; send {', '.join(sorted(SENT))}.")
         rows = rows_of_part(table)
+        if rows.chosen is not None:
+            self.named += int((rows.chosen >= 0).sum())
         partitions = choose_partitions(rows, self._topic.partitions, self._partitioner)
         highest = int(partitions.max())
         for partition, part in split(rows.batch, partitions, max(self._topic.partitions, highest + 1)):

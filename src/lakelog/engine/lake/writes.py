@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from lakelog import failpoints
+from lakelog.engine.lake.staged_moves import StagedMoves
+from lakelog.engine.log.threads import Threads
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.engine.log.validators import Validators
 from lakelog.errors import Conflict, EpochChanged, InvalidBatch, LakelogError, Unavailable
@@ -33,6 +35,7 @@ class Writes:
         cells: dict[int, PartitionStore],
         topics: Topics,
         validators: Validators,
+        threads: Threads,
         grew: Callable[[int, int, int, int], None],
     ) -> None:
         """Create the writes. `grew` gets the cell, partition, first offset and count of each append."""
@@ -40,18 +43,24 @@ class Writes:
         self._cells = cells
         self._topics = topics
         self._validators = validators
+        self._moves = StagedMoves(cells, threads)
         self._grew = grew
 
     async def stage(
         self, scope: Scope, name: str, options: write.StageOptions, pieces: Sequence[write.StagePiece]
     ) -> None:
-        """Store encoded and validated batches durably. Storing a batch again changes nothing."""
+        """Store encoded and validated batches durably. Storing a batch again changes nothing.
+
+        Partitions that were added since are no error: the decision finds out.
+        """
         write.check_write_id(options.write_id)
         write.check_attempts([options.attempt])
         topic = await self._topics.find(scope, name, partition=max((piece.partition for piece in pieces), default=0))
-        if (topic.incarnation, topic.epoch) != (options.incarnation, options.epoch):
+        if topic.incarnation != options.incarnation or topic.epoch < options.epoch:
             topic = await self._topics.refresh(scope, name)
-            _check_topic(topic, options.incarnation, options.epoch)
+            _check_topic(topic, options.incarnation)
+            if topic.epoch < options.epoch:
+                raise _epoch_changed(topic)
         shares: dict[int, list[StagedBatch]] = defaultdict(list)
         for piece in pieces:
             if not 0 <= piece.partition < topic.partitions:
@@ -72,8 +81,7 @@ class Writes:
         write.check_write_id(options.write_id, options.kind)
         write.check_attempts(options.attempts)
         topic = await self._topics.refresh(scope, name)
-        if topic.incarnation != options.incarnation:
-            _check_topic(topic, options.incarnation, options.epoch)
+        _check_topic(topic, options.incarnation)
         decision = await self._catalog.writes.find(topic.incarnation, options.write_id)
         if decision is None:
             decision = await self._decide(topic, options)
@@ -93,10 +101,15 @@ class Writes:
         await self._promote(decision, sorted(self._cells))
 
     async def _decide(self, topic: Topic, options: write.DecideOptions) -> WriteDecision:
-        _check_topic(topic, options.incarnation, options.epoch)
+        attempts = options.attempts
+        if topic.epoch != options.epoch:
+            if options.growth is write.GrowthRule.REFUSE:
+                raise _epoch_changed(topic)
+            if options.growth is write.GrowthRule.MOVE:
+                attempts = await self._moves.move(topic, options)
         counts = await asyncio.gather(
             *(
-                self._cells[cell].staging.staged_count(pids, options.write_id, options.attempts)
+                self._cells[cell].staging.staged_count(pids, options.write_id, attempts)
                 for cell, pids in topic.pids_by_cell().items()
             )
         )
@@ -115,16 +128,19 @@ class Writes:
         decision = WriteDecision(
             incarnation=topic.incarnation,
             write_id=options.write_id,
-            attempts=tuple(options.attempts),
+            attempts=tuple(attempts),
+            # A repeated call names the same attempts, also if their messages were moved.
             attempts_hash=write.attempts_hash(options.attempts),
             count=options.count,
         )
-        stands = await self._catalog.writes.decide(decision, options.epoch, options.kind)
+        stands = await self._catalog.writes.decide(decision, topic.epoch, options.kind)
         if failpoints.armed:
             failpoints.hit("writes.after_decision")
         if stands is None:
             topic = await self._topics.refresh(topic.scope, topic.name)
-            _check_topic(topic, options.incarnation, options.epoch)
+            _check_topic(topic, options.incarnation)
+            if topic.epoch != options.epoch and options.growth is write.GrowthRule.REFUSE:
+                raise _epoch_changed(topic)
             raise Unavailable(f"Topic '{topic.name}' changed during the decision; try again.", topic=topic.name)
         return stands
 
@@ -164,19 +180,21 @@ def _batch(topic: Topic, options: write.StageOptions, piece: write.StagePiece) -
         write_id=options.write_id,
         attempt=options.attempt,
         number=piece.number,
-        epoch=topic.epoch,
+        epoch=options.epoch,
         payload=Payload(data=piece.payload, count=piece.count),
     )
 
 
-def _check_topic(topic: Topic, incarnation: int, epoch: int) -> None:
-    """Raise an error if the write is for another topic of this name, or for fewer partitions."""
+def _check_topic(topic: Topic, incarnation: int) -> None:
+    """Raise an error if the write is for another topic of this name."""
     if topic.incarnation != incarnation:
         raise Conflict(
             f"Topic '{topic.name}' was deleted and created again during this write; write it again.", topic=topic.name
         )
-    if topic.epoch != epoch:
-        raise EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)
+
+
+def _epoch_changed(topic: Topic) -> EpochChanged:
+    return EpochChanged(topic=topic.name, epoch=topic.epoch, partitions=topic.partitions)
 
 
 def _closed(decision: WriteDecision, pid: int) -> LakelogError:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-
-from lakelog.errors import EpochChanged
 from lakelog.model.arguments import check_text, check_whole
 from lakelog.model.names import check_name
 from lakelog.model.write import WriteKind, check_write_id
@@ -17,18 +13,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-_TRIES = 3
-_log = logging.getLogger(__name__)
-
-
 def write(
     df: DataFrame, topic: str, *, query: str, batch: int, url: str | None = None, token: str | None = None
 ) -> None:
     """Write the rows of a micro-batch to a topic, once, also if Spark runs the micro-batch again.
 
     It is for `foreachBatch`: `lambda df, batch: write(df, "orders", query="copy-orders", batch=batch)`. The newest
-    write of a query is remembered for a year, older ones for 30 days. If partitions are added to the topic
-    during the write, it starts again.
+    write of a query is remembered for a year, older ones for 30 days.
 
     Args:
         df: The rows, with the columns of a message. See `format("lakelog")`.
@@ -49,12 +40,4 @@ def write(
     write_id = check_write_id(f"{query}/{batch}", WriteKind.STREAM)
     connection = connection_to(url, token, df.sparkSession)
     options = {**connection.options, "topic": topic, "writeId": write_id, "writeKind": WriteKind.STREAM.value}
-    for left in reversed(range(_TRIES)):
-        try:
-            df.write.format("lakelog").mode("append").options(**options).save()
-            return
-        except PySparkException as error:
-            # Spark passes on only the text. The rows of a micro-batch can be read again.
-            if not left or EpochChanged.__name__ not in str(error):
-                raise
-            _log.info("Partitions were added to topic '%s' during write %s. Writing again.", topic, write_id)
+    df.write.format("lakelog").mode("append").options(**options).save()

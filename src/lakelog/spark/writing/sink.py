@@ -3,6 +3,8 @@
 The first decision about a write id is final. A retried task, two copies of a task, a driver that dies, and a second run
 therefore add nothing. A run with another number of rows raises an error. The server removes staged rows without a
 decision after a day.
+
+If partitions are added to the topic during a write, the decision moves staged rows to the partitions of their keys.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -23,7 +26,15 @@ from lakelog import failpoints
 from lakelog.client.publishing.staging import StagingEncoder
 from lakelog.client.retrying import is_passing
 from lakelog.errors import Conflict, EpochChanged, InvalidRequest, LakelogError
-from lakelog.model.write import DecideOptions, StageOptions, StagePiece, WriteKind, Written, check_write_id
+from lakelog.model.write import (
+    DecideOptions,
+    GrowthRule,
+    StageOptions,
+    StagePiece,
+    WriteKind,
+    Written,
+    check_write_id,
+)
 from lakelog.spark.options import SPARK_SINK_OPTIONS, WRITE_OPTIONS, known_options, topic_of
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors
 from lakelog.spark.writing.columns import written_columns
@@ -62,6 +73,8 @@ class StagedTask(WriterCommitMessage):
     write_id: str
     attempt: str
     count: int
+    named: int
+    """The number of rows that name their partition."""
     target: WriteTarget | None
 
 
@@ -91,7 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._kind = _kind_of(given.get("writekind", WriteKind.BATCH.value), named)
         self._write_id = check_write_id(named, self._kind) if named else f"batch-{secrets.token_hex(16)}"
         self._is_named = bool(named)
-        # Read once by the driver, so that all tasks choose partitions in the same way.
+        # Read once by the driver, because a description for each task would be the same.
         self._info = self._to.describe()
         if not named:
             sys.stderr.write(f"lakelog: the writeId of this write is {self._write_id}\n")
@@ -134,8 +147,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
         if not query or not batch:
             raise InvalidRequest("Spark does not report the query and the micro-batch. Use Spark 4.2 or 4.3.")
-        # Each task reads it, because a stream runs for long. If partitions were added and tasks saw different numbers,
-        # the decision is refused and the micro-batch runs again.
+        # Each task reads it, because a stream runs for long.
         return _stage(self._to, self._to.describe(), f"{query}/{batch}", iterator)
 
     @short_errors()
@@ -181,7 +193,7 @@ def _stage(to: SinkSettings, info: TopicInfo, write_id: str, batches: Iterator[p
             sender.send(share)
     failpoints.hit("spark.after_staging")
     target = WriteTarget(info.name, info.incarnation, info.epoch)
-    return StagedTask(write_id, attempt, cutter.count, target if cutter.count else None)
+    return StagedTask(write_id, attempt, cutter.count, cutter.named, target if cutter.count else None)
 
 
 class _StagingSender:
@@ -224,16 +236,11 @@ def _decide(to: SinkSettings, kind: WriteKind, messages: Sequence[StagedTask]) -
     staged = [message for message in messages if message.count]
     if not messages:
         return None
-    targets = {message.target for message in staged if message.target is not None}
-    if len(targets) > 1:
-        raise EpochChanged(
-            f"Partitions were added to topic '{topic}' while this was written, and tasks chose partitions "
-            "by different numbers. Nothing was published. Run the write again.",
-            topic=topic,
-        )
-    target = next(iter(targets), None)
-    log = client(to.connection)
-    if target is None:
+    targets = [message.target for message in staged if message.target is not None]
+    if targets:
+        # Tasks of a stream may have seen different numbers of partitions.
+        target = min(targets, key=lambda each: each.epoch)
+    else:
         info = to.describe()
         target = WriteTarget(topic, info.incarnation, info.epoch)
     options = DecideOptions(
@@ -244,7 +251,7 @@ def _decide(to: SinkSettings, kind: WriteKind, messages: Sequence[StagedTask]) -
         epoch=target.epoch,
         kind=kind,
     )
-    written = _until_known(log, topic, options)
+    written = _decided(client(to.connection), topic, options, _growth_rule(staged))
     if not written.won:
         if written.count != options.count:
             raise _lost(topic, options, written)
@@ -269,6 +276,30 @@ def _lost(topic: str, options: DecideOptions, written: Written) -> Conflict:
         topic=topic,
         write_id=options.write_id,
     )
+
+
+def _growth_rule(staged: Sequence[StagedTask]) -> GrowthRule:
+    """Return what happens to the rows if partitions were added: a partition that a row names stays its partition."""
+    count, named = sum(message.count for message in staged), sum(message.named for message in staged)
+    if not named:
+        return GrowthRule.MOVE
+    return GrowthRule.KEEP if named == count else GrowthRule.REFUSE
+
+
+def _decided(log: Lakelog, topic: str, options: DecideOptions, growth: GrowthRule) -> Written:
+    try:
+        return _until_known(log, topic, options)
+    except EpochChanged as error:
+        if growth is GrowthRule.REFUSE:
+            raise EpochChanged(
+                f"Partitions were added to topic '{topic}' during write '{options.write_id}'. Only some of its rows "
+                "name their partition, so the others cannot be moved. Nothing was published. Run the write again, or "
+                "name the partition of every row.",
+                topic=topic,
+                write_id=options.write_id,
+            ) from error
+        _log.info("Partitions were added to topic '%s' during write %s.", topic, options.write_id)
+        return _until_known(log, topic, replace(options, growth=growth))
 
 
 def _until_known(log: Lakelog, topic: str, options: DecideOptions) -> Written:

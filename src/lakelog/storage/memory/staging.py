@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from lakelog.storage.staging import (
     Promoted,
     PromoteStatus,
     StagedBatch,
+    StagedPart,
     StagedWrite,
     WriteDecision,
 )
@@ -133,6 +135,30 @@ class MemoryStaging:
     async def staged_pids(self, incarnation: int, write_id: str) -> list[int]:
         await asyncio.sleep(0)
         return sorted(pid for pid, name in self._staged if name == write_id and pid >> PARTITION_BITS == incarnation)
+
+    async def staged_parts(self, incarnation: int, write_id: str) -> list[StagedPart]:
+        await asyncio.sleep(0)
+        counts: Counter[tuple[int, str]] = Counter()
+        for (pid, name), rows in self._staged.items():
+            if name == write_id and pid >> PARTITION_BITS == incarnation:
+                for (attempt, _), (batch, _) in rows.items():
+                    counts[pid, attempt] += batch.payload.count
+        return [StagedPart(pid=pid, attempt=attempt, count=counts[pid, attempt]) for pid, attempt in sorted(counts)]
+
+    async def staged_read(
+        self, pid: int, write_id: str, attempt: str, *, after: int, limit_bytes: int
+    ) -> list[StagedBatch]:
+        await asyncio.sleep(0)
+        rows = self._staged.get((pid, write_id), {})
+        found: list[StagedBatch] = []
+        size = 0
+        for number in sorted(number for name, number in rows if name == attempt and number > after):
+            batch, _ = rows[attempt, number]
+            size += len(batch.payload.data)
+            if found and size > limit_bytes:
+                break
+            found.append(batch)
+        return found
 
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
         await asyncio.sleep(0)

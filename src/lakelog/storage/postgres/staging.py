@@ -20,12 +20,16 @@ from lakelog.storage.staging import (
     Promoted,
     PromoteStatus,
     StagedBatch,
+    StagedPart,
     StagedWrite,
     WriteDecision,
 )
+from lakelog.storage.store import Payload
 
 _SQL = load("staging")
 _TRIES = 5
+_READ_BATCHES = 1000
+"""Batches that one call reads at most."""
 _DISCARD_BYTES = 64 << 20
 """Bytes of payloads that one statement deletes, after the promotion has released the partition's lock."""
 
@@ -113,6 +117,36 @@ class PostgresStaging:
     async def staged_pids(self, incarnation: int, write_id: str) -> list[int]:
         return [row["pid"] for row in await self._database.read(_SQL["staged_pids"], incarnation, write_id)]
 
+    async def staged_parts(self, incarnation: int, write_id: str) -> list[StagedPart]:
+        rows = await self._database.read(_SQL["staged_parts"], incarnation, write_id)
+        return [StagedPart(pid=row["pid"], attempt=row["attempt"], count=row["count"]) for row in rows]
+
+    async def staged_read(
+        self, pid: int, write_id: str, attempt: str, *, after: int, limit_bytes: int
+    ) -> list[StagedBatch]:
+        rows = await self._database.read(_SQL["staged_read"], pid, write_id, attempt, after, limit_bytes, _READ_BATCHES)
+        payloads: dict[int, bytes] = {}
+        for roll in {row["roll"] for row in rows}:
+            slots = [-row["slot"] for row in rows if row["roll"] == roll]
+            try:
+                stored = await self._database.read(_read_from(roll), slots)
+            except asyncpg.UndefinedTableError:
+                # The write was promoted, and the hot table was dropped.
+                continue
+            payloads.update({-row["pid"]: row["payload"] for row in stored})
+        return [
+            StagedBatch(
+                pid=pid,
+                write_id=write_id,
+                attempt=attempt,
+                number=row["number"],
+                epoch=row["epoch"],
+                payload=Payload(data=payloads[row["slot"]], count=row["count"]),
+            )
+            for row in rows
+            if row["slot"] in payloads
+        ]
+
     async def promote(self, pid: int, write_id: str, attempts: Sequence[str]) -> Promoted:
         row = await self._promoted(pid, write_id, attempts)
         if row["status"] in (PromoteStatus.DONE, PromoteStatus.DELETED):
@@ -149,8 +183,17 @@ class PostgresStaging:
 
 @lru_cache(maxsize=100)
 def _stage_on(roll: int) -> LiteralString:
+    return _of_roll("batches_stage", roll)
+
+
+@lru_cache(maxsize=100)
+def _read_from(roll: int) -> LiteralString:
+    return _of_roll("staged_payloads", roll)
+
+
+def _of_roll(name: str, roll: int) -> LiteralString:
     """Return the statement for the hot table of a roll. The roll is a number from the database, never user input."""
-    text: Any = _SQL["batches_stage"].replace("{roll}", str(int(roll)))
+    text: Any = _SQL[name].replace("{roll}", str(int(roll)))
     found: LiteralString = text
     return found
 

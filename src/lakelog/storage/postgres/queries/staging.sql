@@ -30,6 +30,23 @@ cross join lateral (
 select distinct s.pid from lakelog.staged s
 where s.pid >= $1::bigint << 16 and s.pid < ($1::bigint + 1) << 16 and s.write_id = $2 order by 1;
 
+-- staged_parts: counts the messages of a write that each attempt staged for each partition of a topic
+select s.pid, s.attempt, sum(s.count)::bigint as count from lakelog.staged s
+where s.pid >= $1::bigint << 16 and s.pid < ($1::bigint + 1) << 16 and s.write_id = $2 group by 1, 2 order by 1, 2;
+
+-- staged_read: lists the next batches that an attempt staged for a partition, up to a number of bytes
+select b.number, b.count, b.epoch, b.roll, b.slot from (
+    select s.*, sum(s.bytes) over (order by s.number) as size, row_number() over (order by s.number) as place
+    from (
+        select * from lakelog.staged
+        where pid = $1 and write_id = $2 and attempt = $3 and number > $4::integer order by number limit $6
+    ) s
+) b
+where b.place = 1 or b.size <= $5::bigint order by b.number;
+
+-- staged_payloads: returns the payloads of staged batches, by the negative numbers of their slots
+select pid, payload from lakelog.hot_{roll} where pid = any ($1::bigint[]);
+
 -- write_promote: moves a partition's share of a write into its log
 select status, base, count, appended_at from lakelog.promote($1, $2, $3);
 
