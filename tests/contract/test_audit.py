@@ -9,6 +9,7 @@ import pytest
 from lakelog.errors import Conflict
 from lakelog.model.audit import Actor, ActorKind, AuditEntry, AuditOutcome, AuditQuery, AuditRecord
 from lakelog.model.group import GroupKind, GroupSettings
+from lakelog.model.mark import MarkQuery
 from lakelog.model.topic import Scope, TopicSettings
 from lakelog.storage.audit import Change, note_change, recording
 from lakelog.storage.store import Catalog
@@ -78,9 +79,9 @@ async def test_records_are_listed_page_by_page_and_selected(backing: Backing) ->
 async def test_a_record_that_was_begun_is_finished(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         scope = await new_scope(one)
-        number = await one.audit.audit_add(scope, entry("redrive", outcome=AuditOutcome.BEGUN))
+        begun = await one.audit.audit_add(scope, entry("redrive", outcome=AuditOutcome.BEGUN))
         assert [each.outcome for each in await listed(other, scope)] == ["begun"]
-        await one.audit.audit_finish(number, AuditOutcome.DONE, {"redriven": 3})
+        await one.audit.audit_finish(begun.number, AuditOutcome.DONE, {"redriven": 3})
         assert [(each.outcome, each.after) for each in await listed(other, scope)] == [("done", {"redriven": 3})]
 
 
@@ -92,3 +93,28 @@ async def test_a_user_of_the_database_is_the_actor_without_a_token(backing: Back
         assert record.actor_kind == "database"
         assert record.actor
         assert await one.audit.audit_trim() == 0
+
+
+async def test_marks_are_the_changes_that_were_made(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, _):
+        scope = await new_scope(one)
+        billing, orders, both = {"group": "billing"}, {"topic": "orders"}, {"group": "billing", "topic": "orders"}
+        records = [
+            *(entry("mark", text="deploy"), entry("pause_group", objects=billing), entry("seek", objects=both)),
+            *(entry("alter_topic", objects=orders), entry("pause_group", objects={"group": "other"})),
+            *(entry("create_token"), entry("seek", objects=both, outcome=AuditOutcome.REFUSED)),
+        ]
+        for each in records:
+            await one.audit.audit_add(scope, each)
+
+        async def marks(**given: object) -> list[tuple[str, str | None]]:
+            found = await one.audit.mark_list(scope, MarkQuery(**given))  # type: ignore[arg-type]
+            return [(each.operation, each.objects.get("group")) for each in found]
+
+        deploy, paused, sought = ("mark", None), ("pause_group", "billing"), ("seek", "billing")
+        assert await marks() == [("pause_group", "other"), ("alter_topic", None), sought, paused, deploy]
+        assert await marks(group="billing") == [sought, paused, deploy]
+        assert await marks(topic="orders", group="billing") == [("alter_topic", None), sought, paused, deploy]
+        assert await marks(topic="bills", group="billing") == [paused, deploy]
+        (last, *_) = await one.audit.mark_list(scope, MarkQuery(limit=1))
+        assert (await marks(after=last.number, limit=1)) == [("alter_topic", None)]

@@ -42,9 +42,9 @@ async def test_records_are_deleted_after_400_days_and_only_by_the_trim(database:
         for _ in range(2):
             entry = AuditEntry(operation="x", text="did x", outcome=AuditOutcome.DONE)
             last = await catalog.audit.audit_add(scope, entry)
-        await admin.execute("update lakelog.audit set at = at - interval '401 days' where number <> $1", last)
+        await admin.execute("update lakelog.audit set at = at - interval '401 days' where number <> $1", last.number)
         assert await catalog.audit.audit_trim() == 1
-        assert [each.number for each in await catalog.audit.audit_list(scope, AuditQuery())] == [last]
+        assert [each.number for each in await catalog.audit.audit_list(scope, AuditQuery())] == [last.number]
         await admin.execute("set role lakelog_service")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await admin.execute("delete from lakelog.audit")

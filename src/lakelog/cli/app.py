@@ -19,6 +19,7 @@ from lakelog.cli import (
     doctor,
     fetch,
     groups,
+    marks,
     migrate,
     outbox,
     pipelines,
@@ -89,6 +90,8 @@ app.command()(worker.worker)
 app.add_typer(groups.app, name="groups")
 app.command()(top.top)
 app.command()(audit.audit)
+app.command()(marks.mark)
+app.command()(marks.marks)
 app.add_typer(dead.app, name="dead")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipelines.app, name="pipelines")

@@ -31,7 +31,7 @@ OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 _ORDER = (
     *("dev", "topics", "apply", "publish", "tail", "fetch", "consume", "worker", "top", "groups", "dead"),
-    *("outbox", "pipelines", "audit"),
+    *("outbox", "pipelines", "audit", "mark", "marks"),
     *("serve", "migrate", "doctor", "tokens", "version"),
 )
 

@@ -61,16 +61,16 @@ class AuditTrail:
         if not audit.in_cells:
             with recording(Change(caller.scope, entry)):
                 return await work()
-        number = await self._catalog.audit.audit_add(caller.scope, replace(entry, outcome=AuditOutcome.BEGUN))
+        begun = await self._catalog.audit.audit_add(caller.scope, replace(entry, outcome=AuditOutcome.BEGUN))
         try:
             reply = await work()
         except OutcomeUnknown:
             raise
         except LakelogError as error:
-            await self._finish(number, AuditOutcome.FAILED, {"error": error.detail[:_MAX_TEXT]})
+            await self._finish(begun.number, AuditOutcome.FAILED, {"error": error.detail[:_MAX_TEXT]})
             raise
         result = None if audit.result is None else {audit.result: getattr(reply, audit.result)}
-        await self._finish(number, AuditOutcome.DONE, result)
+        await self._finish(begun.number, AuditOutcome.DONE, result)
         return reply
 
     async def refused(self, caller: Caller, operation: str, needed: str, objects: Mapping[str, str]) -> None:

@@ -45,6 +45,7 @@ from lakelog.engine.log.schemas import Schemas
 from lakelog.engine.log.threads import Threads
 from lakelog.engine.log.topics import Topics
 from lakelog.engine.log.validators import Validators
+from lakelog.engine.marks import Marks
 from lakelog.engine.outbox.positions import MessagePositions
 from lakelog.engine.outbox.rejected import RejectedMessages
 from lakelog.engine.outbox.relay import OutboxRelay, RelayContext
@@ -115,6 +116,7 @@ class Engine:
         self.pipelines = Pipelines(catalog, self.topics)
         self.tokens = Tokens(catalog)
         self.audit = AuditTrail(catalog)
+        self.marks = Marks(catalog)
         self.rejected = RejectedMessages(catalog, self.publisher)
         self.message_positions = MessagePositions(catalog, cells)
         self.writes = Writes(catalog, cells, self.topics, validators, self.threads, self._wrote)

@@ -21,7 +21,7 @@ from lakelog.model.topic_info import (
     TopicQuery,
     TopicRequest,
 )
-from lakelog.wire.operations import audit, lake, outbox, pipelines, scheduled, tokens, topics, writes
+from lakelog.wire.operations import audit, lake, marks, outbox, pipelines, scheduled, tokens, topics, writes
 
 
 def bind(engine: Engine) -> Verbs:
@@ -34,6 +34,8 @@ def bind(engine: Engine) -> Verbs:
     _bind_outbox(verbs, engine)
     _bind_tokens(verbs, engine)
     verbs.bind_scoped(audit.LIST_AUDIT, engine.audit.list)
+    verbs.bind(marks.CREATE_MARK, engine.marks.create)
+    verbs.bind_scoped(marks.LIST_MARKS, engine.marks.list)
     return verbs
 
 

@@ -13,14 +13,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from lakelog.model.audit import AuditEntry, AuditOutcome, AuditQuery, AuditRecord, State, bounded
+from lakelog.model.mark import MarkQuery
 from lakelog.model.topic import Scope
 
 
 class AuditStore(Protocol):
     """The audit records of the installation. They are in the catalog."""
 
-    async def audit_add(self, scope: Scope, entry: AuditEntry) -> int:
-        """Store a record in a transaction of its own, and return its number."""
+    async def audit_add(self, scope: Scope, entry: AuditEntry) -> AuditRecord:
+        """Store a record in a transaction of its own, and return it."""
         ...
 
     async def audit_finish(self, number: int, outcome: AuditOutcome, after: State | None) -> None:
@@ -29,6 +30,14 @@ class AuditStore(Protocol):
 
     async def audit_list(self, scope: Scope, query: AuditQuery) -> list[AuditRecord]:
         """Return records, the newest first. `query.after` is the number of the last record of the previous page."""
+        ...
+
+    async def mark_list(self, scope: Scope, query: MarkQuery) -> list[AuditRecord]:
+        """Return records of changes that were made and are marks, the newest first.
+
+        Records that name neither a group nor a topic fit every query. With a group, and without a topic, records of
+        topics that name no group are left out.
+        """
         ...
 
     async def audit_trim(self) -> int:

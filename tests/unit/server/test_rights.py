@@ -42,6 +42,7 @@ BODIES: dict[str, Any] = {
     "publish": {"messages": [{"value": "canary", "partition": 0}]},
     "create_topic": {"name": "fresh"},
     "create_token": {"name": "fresh"},
+    "create_mark": {"text": "deploy 1.4"},
     "alter_topic": {"tags": ["changed"]},
     "set_schema": {"schema": {}},
     "check_schema": {"schema": {}},

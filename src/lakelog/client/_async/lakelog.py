@@ -13,6 +13,7 @@ from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.consumer import AsyncConsumer
 from lakelog.client._async.group import AsyncGroup
 from lakelog.client._async.lake import AsyncLake
+from lakelog.client._async.marks import AsyncMarks
 from lakelog.client._async.pipelines import AsyncPipelines
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.rejected import AsyncRejected
@@ -280,6 +281,11 @@ class AsyncLakelog:
     def audit(self) -> AsyncAudit:
         """Audit records: who changed what, and which calls were refused."""
         return AsyncAudit(self._calls)
+
+    @property
+    def marks(self) -> AsyncMarks:
+        """Marks on the timeline of topics and groups: deploys, and changes such as pauses and seeks."""
+        return AsyncMarks(self._calls)
 
     @property
     def pipelines(self) -> AsyncPipelines:

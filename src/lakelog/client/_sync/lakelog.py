@@ -15,6 +15,7 @@ from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.consumer import Consumer
 from lakelog.client._sync.group import Group
 from lakelog.client._sync.lake import Lake
+from lakelog.client._sync.marks import Marks
 from lakelog.client._sync.pipelines import Pipelines
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.rejected import Rejected
@@ -281,6 +282,11 @@ class Lakelog:
     def audit(self) -> Audit:
         """Audit records: who changed what, and which calls were refused."""
         return Audit(self._calls)
+
+    @property
+    def marks(self) -> Marks:
+        """Marks on the timeline of topics and groups: deploys, and changes such as pauses and seeks."""
+        return Marks(self._calls)
 
     @property
     def pipelines(self) -> Pipelines:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from lakelog.model.audit import AUDIT_MEMORY, ActorKind, AuditEntry, AuditOutcome, AuditQuery, AuditRecord, State
+from lakelog.model.mark import MARKED, MarkQuery
 from lakelog.model.topic import Scope
 from lakelog.storage.audit import pending_change
 from lakelog.storage.memory.clock import Clock
@@ -30,7 +31,7 @@ class MemoryAudit:
             self._add(change.scope, change.entry)
             change.is_over = True
 
-    async def audit_add(self, scope: Scope, entry: AuditEntry) -> int:
+    async def audit_add(self, scope: Scope, entry: AuditEntry) -> AuditRecord:
         await asyncio.sleep(0)
         return self._add(scope, entry)
 
@@ -43,12 +44,11 @@ class MemoryAudit:
 
     async def audit_list(self, scope: Scope, query: AuditQuery) -> list[AuditRecord]:
         await asyncio.sleep(0)
-        found = [record for environment, record in self._records.values() if environment == scope.environment_id]
-        found.sort(key=lambda each: (each.at, each.number), reverse=True)
-        if query.after in self._records:
-            last = self._records[query.after][1]
-            found = [each for each in found if (each.at, each.number) < (last.at, last.number)]
-        return [each for each in found if _fits(each, query)][: query.limit]
+        return [each for each in self._behind(scope, query) if _fits(each, query)][: query.limit]
+
+    async def mark_list(self, scope: Scope, query: MarkQuery) -> list[AuditRecord]:
+        await asyncio.sleep(0)
+        return [each for each in self._behind(scope, query) if _is_mark(each, query)][: query.limit]
 
     async def audit_trim(self) -> int:
         await asyncio.sleep(0)
@@ -58,29 +58,38 @@ class MemoryAudit:
             del self._records[number]
         return len(old)
 
-    def _add(self, scope: Scope, entry: AuditEntry) -> int:
+    def _behind(self, scope: Scope, query: AuditQuery | MarkQuery) -> list[AuditRecord]:
+        """Return the records of a scope and a time, the newest first, from the page that the query asks for."""
+        found = [record for environment, record in self._records.values() if environment == scope.environment_id]
+        found.sort(key=lambda each: (each.at, each.number), reverse=True)
+        if query.after in self._records:
+            last = self._records[query.after][1]
+            found = [each for each in found if (each.at, each.number) < (last.at, last.number)]
+        if query.since is not None:
+            found = [each for each in found if each.at >= query.since]
+        return [each for each in found if query.until is None or each.at < query.until]
+
+    def _add(self, scope: Scope, entry: AuditEntry) -> AuditRecord:
         number = next(self._numbers)
         actor = entry.actor if entry.actor.kind is not ActorKind.DATABASE else replace(entry.actor, id=USER)
-        self._records[number] = (
-            scope.environment_id,
-            AuditRecord(
-                number=number,
-                at=self._clock(),
-                operation=entry.operation,
-                text=entry.text,
-                outcome=entry.outcome,
-                actor_kind=actor.kind,
-                actor=actor.id,
-                actor_name=actor.name,
-                address=entry.address,
-                request_id=entry.request_id,
-                objects=entry.objects,
-                given=entry.given,
-                before=entry.before,
-                after=entry.after,
-            ),
+        record = AuditRecord(
+            number=number,
+            at=self._clock(),
+            operation=entry.operation,
+            text=entry.text,
+            outcome=entry.outcome,
+            actor_kind=actor.kind,
+            actor=actor.id,
+            actor_name=actor.name,
+            address=entry.address,
+            request_id=entry.request_id,
+            objects=entry.objects,
+            given=entry.given,
+            before=entry.before,
+            after=entry.after,
         )
-        return number
+        self._records[number] = (scope.environment_id, record)
+        return record
 
 
 def _fits(record: AuditRecord, query: AuditQuery) -> bool:
@@ -89,6 +98,12 @@ def _fits(record: AuditRecord, query: AuditQuery) -> bool:
         and query.group in (None, record.objects.get("group"))
         and query.topic in (None, record.objects.get("topic"))
         and query.actor in (None, record.actor)
-        and (query.since is None or record.at >= query.since)
-        and (query.until is None or record.at < query.until)
     )
+
+
+def _is_mark(record: AuditRecord, query: MarkQuery) -> bool:
+    group, topic = record.objects.get("group"), record.objects.get("topic")
+    if record.operation not in MARKED or record.outcome is not AuditOutcome.DONE:
+        return False
+    fits_group = query.group in (None, group) or (group is None and (query.topic is not None or topic is None))
+    return fits_group and (query.topic is None or topic in (None, query.topic))

@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 
 from lakelog.model.audit import ActorKind, AuditEntry, AuditOutcome, AuditQuery, AuditRecord, State
+from lakelog.model.mark import MARKED, MarkQuery
 from lakelog.model.topic import Scope
 from lakelog.storage.audit import pending_change
 from lakelog.storage.groups import storable
@@ -26,9 +27,8 @@ class PostgresAudit:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def audit_add(self, scope: Scope, entry: AuditEntry) -> int:
-        number: int = (await self._database.write(_SQL["audit_add"], *_values(scope, entry)))[0]["number"]
-        return number
+    async def audit_add(self, scope: Scope, entry: AuditEntry) -> AuditRecord:
+        return _record_of((await self._database.write(_SQL["audit_add"], *_values(scope, entry)))[0])
 
     async def audit_finish(self, number: int, outcome: AuditOutcome, after: State | None) -> None:
         await self._database.write(_SQL["audit_finish"], number, outcome.value, _text(after))
@@ -36,6 +36,11 @@ class PostgresAudit:
     async def audit_list(self, scope: Scope, query: AuditQuery) -> list[AuditRecord]:
         given = (query.since, query.until, query.after, query.operation, query.group, query.topic, query.actor)
         rows = await self._database.read(_SQL["audit_list"], scope.environment_id, *given, query.limit)
+        return [_record_of(row) for row in rows]
+
+    async def mark_list(self, scope: Scope, query: MarkQuery) -> list[AuditRecord]:
+        given = (query.since, query.until, query.after, list(MARKED), query.group, query.topic)
+        rows = await self._database.read(_SQL["mark_list"], scope.environment_id, *given, query.limit)
         return [_record_of(row) for row in rows]
 
     async def audit_trim(self) -> int:

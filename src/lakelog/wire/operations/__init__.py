@@ -14,6 +14,7 @@ from lakelog.wire.operations import (
     dead_letters,
     groups,
     lake,
+    marks,
     outbox,
     pipelines,
     scheduled,
@@ -49,5 +50,6 @@ OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *_rows(outbox),
     *_rows(tokens),
     *_rows(audit),
+    *_rows(marks),
     *SERVER,
 )
