@@ -1,4 +1,4 @@
-"""Writes docs/reference/python.md from the docstrings of the public names: `scripts/docs [--check]`.
+"""Writes docs/reference/python.md from the docstrings of the public names: `scripts/docs reference [--check]`.
 
 Griffe reads signatures and Google-style docstrings without importing the package. A class that a public function
 returns is public too, and is described after the classes that users import.
@@ -32,10 +32,10 @@ _STARS: dict[griffe.ParameterKind | None, str] = {
 _INTRODUCTION = """\
 # Python reference
 
-`scripts/docs` generates this page from the docstrings. Each class of the client has an async form
-whose name begins with `Async`, such as `AsyncTopic` for `Topic`. It has the same methods with the
-same parameters, and the methods that call a server are coroutines. `lakelog.connect` returns the
-sync client, `lakelog.connect_async` the async client.
+`scripts/docs reference` generates this page from the docstrings. Each class of the client has an
+async form whose name begins with `Async`, such as `AsyncTopic` for `Topic`. It has the same methods
+with the same parameters, and the methods that call a server are coroutines. `lakelog.connect`
+returns the sync client, `lakelog.connect_async` the async client.
 """
 
 
@@ -323,7 +323,7 @@ def undocumented(function: griffe.Function) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """Write the page, or compare it with the docstrings."""
-    parser = argparse.ArgumentParser(prog="scripts/docs", description="Generate docs/reference/python.md.")
+    parser = argparse.ArgumentParser(prog="scripts/docs reference", description="Generate docs/reference/python.md.")
     parser.add_argument("--check", action="store_true", help="fail if the page is not in step with the docstrings")
     options = parser.parse_args(arguments)
     found = catalogue(load())
@@ -337,7 +337,7 @@ def main(arguments: list[str]) -> int:
     elif new != old:
         lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "python.md", "generated", lineterm="", n=0)
         print("\n".join([*lines][:40]))
-        print("docs: docs/reference/python.md is not in step with the docstrings; run scripts/docs")
+        print("docs: docs/reference/python.md is not in step with the docstrings; run scripts/docs reference")
         return 1
     return 1 if wrong else 0
 

@@ -19,6 +19,7 @@ import pytest
 
 from lakelog.storage.postgres import install_outbox, migrate
 from tests.acceptance.client_kit import ThreadServer
+from tests.kit.pages import matches
 from tests.kit.postgres import Cluster
 from tests.unit.docs.markdown import DOCS, ROOT, blocks, reference
 
@@ -69,6 +70,7 @@ PRINTED = {
 
 FAILURES = {
     "worker.py": "ValueError: a negative total",
+    "index": "attempt 1 of 4 failed, next attempt in 0.1 s: the payment service is busy",
     "handle-dead-letters": "ValueError: a negative total",
     "handle-batches": "dead letter (lakelog dead show warehouse 1-0-4): the total is not a number",
 }
@@ -111,7 +113,7 @@ def test_examples(example: Path, url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_python_of_the_docs(page: Path, url: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """All blocks of a page, one after another."""
+    """All blocks of a page, one after another. Blocks of kind `text` are the output of the whole page."""
     script = tmp_path / "page.py"
     script.write_text("\n".join(text for kind, text in blocks(page.read_text()) if kind == "python"))
     warehouse = request.getfixturevalue("migrated_database") if "WAREHOUSE_URL" in page.read_text() else ""
@@ -119,6 +121,8 @@ def test_python_of_the_docs(page: Path, url: str, tmp_path: Path, request: pytes
     assert printed
     for expected in PRINTED.get(page.stem, []):
         assert expected in printed
+    shown = "".join(text for kind, text in blocks(page.read_text()) if kind == "text")
+    assert not shown or matches(shown, printed), f"the page shows:\n{shown}\nit printed:\n{printed}"
 
 
 def test_python_of_the_page_about_transactions(migrated_database: str, cluster: Cluster, tmp_path: Path) -> None:
