@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelog
+from lakelog.client.reading.columns import DEFAULT_COLUMNS
 from lakelog.errors import InvalidRequest
 from lakelog.spark import configure, topic
 from lakelog.spark.configuring import SETTINGS
-from lakelog.spark.reading.columns import DEFAULT_COLUMNS
 from lakelog.spark.source import spark_schema
 from tests.kit.cold import tier_by_hand
 from tests.kit.fleet import Fleet

@@ -17,9 +17,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lakelog.client.reading.columns import ALL_COLUMNS, Columns
 from lakelog.segments.schema import SCHEMA
 from lakelog.spark.options import PINNED, is_stream
-from lakelog.spark.reading.columns import ALL_COLUMNS, Columns
 from lakelog.spark.session import connection_of, require_topic, short_errors
 
 if TYPE_CHECKING:

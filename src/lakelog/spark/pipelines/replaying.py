@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lakelog import failpoints
 from lakelog.client._sync.replay_range import ReplayPosition
+from lakelog.client.reading.limits import Time, is_relative, time_of
 from lakelog.client.replaying.options import MAX_RATE, MIN_RATE
 from lakelog.client.replaying.request import ReplayRange, ReplayRequest
 from lakelog.client.values import ReplayedPartition
@@ -23,7 +24,6 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_number
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
-from lakelog.spark.reading.ranges import Time, is_relative, time_of
 from lakelog.spark.session import ConnectionSettings, client, connection_to, require_topic
 
 if TYPE_CHECKING:

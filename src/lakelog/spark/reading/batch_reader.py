@@ -18,11 +18,12 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakelog.client._sync.lake import Lake
+from lakelog.client.reading.columns import ALL_COLUMNS, Columns
 from lakelog.client.reading.group_view import GroupView
+from lakelog.client.reading.read_ranges import ReadRange, ranges_in, ranges_of, require_whole
 from lakelog.errors import OffsetOutOfRange
-from lakelog.spark.reading.columns import ALL_COLUMNS, Columns
 from lakelog.spark.reading.filters import RowFilter, with_keys
-from lakelog.spark.reading.planning import ReadRange, Split, ranges_in, ranges_of, require_whole, splits_of
+from lakelog.spark.reading.planning import Split, splits_of
 from lakelog.spark.reading.range_reader import ReadTarget, read_piece
 from lakelog.spark.reading.ranges import ReadOptions, parse_read_options
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_of, short_errors

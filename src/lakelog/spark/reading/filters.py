@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from lakelog.client.reading.read_ranges import ReadRange
 from lakelog.model.lake import PlanOptions
-from lakelog.spark.reading.planning import ReadRange
 
 _LEAST = timedelta(microseconds=1)
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakelog.client.reading.columns import ALL_COLUMNS, Columns
 from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
+from lakelog.client.reading.read_ranges import ReadRange, ranges_of, require_whole
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments.reader import opened
-from lakelog.spark.reading.columns import ALL_COLUMNS, Columns
-from lakelog.spark.reading.planning import ReadRange, ranges_of, require_whole
 from lakelog.spark.session import ConnectionSettings, client
 
 

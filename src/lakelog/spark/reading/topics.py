@@ -16,14 +16,16 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from lakelog.client.reading.columns import ALL_COLUMNS, Columns, columns_of
 from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
+from lakelog.client.reading.limits import Time, offsets_of, time_of
+from lakelog.client.reading.read_ranges import Ranges, ReadRange, ranges_of, require_whole
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.model.names import check_name
 from lakelog.spark.options import PINNED
 from lakelog.spark.reading.batch_reader import group_view
-from lakelog.spark.reading.columns import ALL_COLUMNS, Columns, columns_of
-from lakelog.spark.reading.planning import Ranges, ReadRange, hot_layers, ranges_of, require_whole
-from lakelog.spark.reading.ranges import ResolvedRanges, Time, offsets_of, time_of
+from lakelog.spark.reading.planning import hot_layers
+from lakelog.spark.reading.ranges import ResolvedRanges
 from lakelog.spark.reading.typed_values import ValueType, with_value
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lakelog.client.reading.columns import DEFAULT_COLUMNS, Columns, columns_of
+from lakelog.client.reading.limits import duration_of, offsets_of, time_of
 from lakelog.errors import InvalidRequest
 from lakelog.model.group import DEFAULT_SESSION_MS, MAX_SESSION_MS, MIN_SESSION_MS
 from lakelog.model.limits import MAX_WAIT_MS
 from lakelog.model.names import check_name
 from lakelog.spark.kafka_options import from_kafka
 from lakelog.spark.options import STREAM_OPTIONS, known_options, topic_of
-from lakelog.spark.reading.columns import DEFAULT_COLUMNS, Columns, columns_of
-from lakelog.spark.reading.ranges import duration_of, offsets_of, time_of
 
 EARLIEST, LATEST = "earliest", "latest"
 DEFAULT_DELAY = "15 min"

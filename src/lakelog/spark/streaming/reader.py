@@ -24,11 +24,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from lakelog import Lakelog, failpoints
 from lakelog.client.reading.group_view import GroupView
+from lakelog.client.reading.read_ranges import ranges_in, ranges_of, require_whole
 from lakelog.errors import GroupNotFound, TopicNotFound
 from lakelog.model.lake import PlanOptions, Watermarks
 from lakelog.model.seek import GroupPosition
 from lakelog.spark.reading.batch_reader import SplitPartition, group_view, read_split, split_partitions
-from lakelog.spark.reading.planning import ranges_in, ranges_of, require_whole
 from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.session import ConnectionSettings, client, connection_of, short_errors
 from lakelog.spark.streaming.handover import Handover

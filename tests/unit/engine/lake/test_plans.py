@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from lakelog.client.reading.plans import joined, rest_of
+from lakelog.client.reading.read_ranges import ranges_of
 from lakelog.engine import Engine
 from lakelog.model.lake import Plan, PlanRequest
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope
 from lakelog.segments.layout import segment_path
-from lakelog.spark.reading.planning import ranges_of
 from tests.unit.engine.support import WatchedStore, one_engine, publish, text
 
 

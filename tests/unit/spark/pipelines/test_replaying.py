@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lakelog.client.reading.limits import Time
 from lakelog.client.values import ReplayedPartition
 from lakelog.errors import InvalidRequest
 from lakelog.spark.pipelines.replaying import BLOCK, PARTITIONS, ReplayJob, next_share, write_id_of
-from lakelog.spark.reading.ranges import Time
 
 
 def part(partition: int, position: int, end: int) -> ReplayedPartition:

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from lakelog.client.reading.read_ranges import ReadRange
 from lakelog.model.lake import PlanOptions
 from lakelog.spark.reading.batch_reader import BatchReader, batch_reader
 from lakelog.spark.reading.filters import RowFilter, with_keys
-from lakelog.spark.reading.planning import ReadRange
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
 TICK = timedelta(microseconds=1)

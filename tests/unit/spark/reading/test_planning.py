@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakelog.client.reading.read_ranges import ReadRange, ranges_in, ranges_of, require_whole
 from lakelog.errors import OffsetOutOfRange, Unavailable
 from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.segment import Segment
-from lakelog.spark.reading.planning import (
-    ReadRange,
-    SplitSizes,
-    hot_layers,
-    ranges_in,
-    ranges_of,
-    require_whole,
-    splits_of,
-)
+from lakelog.spark.reading.planning import SplitSizes, hot_layers, splits_of
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakelog.client.reading.read_ranges import ReadRange
 from lakelog.errors import LakelogError, OffsetOutOfRange, SegmentDamaged, Unavailable
 from lakelog.model.lake import PartitionPlan, Plan, PlanOptions
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments.writer import SegmentWriter
 from lakelog.spark.reading import range_reader as piece_reader
-from lakelog.spark.reading.planning import ReadRange
 from lakelog.spark.reading.range_reader import ReadTarget, read_piece
 from lakelog.spark.session import ConnectionSettings
 

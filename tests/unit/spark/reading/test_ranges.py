@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakelog.client.reading.limits import offsets_of, time_of
 from lakelog.errors import InvalidRequest
 from lakelog.spark.configuring import LOCAL_SETTINGS, SETTINGS
 from lakelog.spark.options import DEAD_LETTER_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
-from lakelog.spark.reading.ranges import ResolvedRanges, offsets_of, parse_read_options, time_of
+from lakelog.spark.reading.ranges import ResolvedRanges, parse_read_options
 
 _REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "spark.md"
 _NOW = datetime(2026, 5, 10, 12, tzinfo=UTC)

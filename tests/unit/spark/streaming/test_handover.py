@@ -18,8 +18,8 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import lakelog
+from lakelog.client.reading.columns import DEFAULT_COLUMNS
 from lakelog.spark.reading.batch_reader import read_split
-from lakelog.spark.reading.columns import DEFAULT_COLUMNS
 from lakelog.spark.session import ConnectionSettings, client
 from lakelog.spark.source import spark_schema
 from lakelog.spark.streaming import handover

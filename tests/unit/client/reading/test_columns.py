@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakelog.client.reading.columns import ALL_COLUMNS, DEFAULT_COLUMNS, columns_of
 from lakelog.errors import InvalidRequest
 from lakelog.segments.schema import SCHEMA
 from lakelog.spark.reading.batch_reader import arrow_schema, for_spark
-from lakelog.spark.reading.columns import ALL_COLUMNS, DEFAULT_COLUMNS, columns_of
 
 
 def batch(first: int, count: int) -> pa.RecordBatch:
