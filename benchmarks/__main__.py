@@ -29,6 +29,7 @@ _MODULES = (
     "publish_latency",
     "fetch_arrow",
     "fetch_objects",
+    "read_arrow",
     "held_snapshot",
     "disk",
     "consume_objects",

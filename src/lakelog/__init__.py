@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakelog.client._sync.producer import Producer
     from lakelog.client._sync.topic import Topic
     from lakelog.client.connecting.connect import connect, connect_async
+    from lakelog.client.connecting.read_arrow import read_arrow
     from lakelog.client.reading.messages import ReceivedMessage
     from lakelog.client.values import FetchResult, Outgoing, ReplayProgress, Run
     from lakelog.client.worker.defaults import Defaults
@@ -69,6 +70,7 @@ __all__ = [
     "connect",
     "connect_async",
     "errors",
+    "read_arrow",
 ]
 
 _HOMES = {
@@ -106,6 +108,7 @@ _HOMES = {
     "TopicInfo": "lakelog.model.topic_info",
     "connect": "lakelog.client.connecting.connect",
     "connect_async": "lakelog.client.connecting.connect",
+    "read_arrow": "lakelog.client.connecting.read_arrow",
 }
 
 

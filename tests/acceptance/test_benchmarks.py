@@ -23,6 +23,7 @@ _NAMES = {
     "delayed-waiting",
     "publish-latency",
     "fetch-arrow",
+    "read-arrow",
     "fetch-objects",
     "held-snapshot",
     "disk",
@@ -43,7 +44,7 @@ _NAMES = {
     "spark-latency",
     "spark-idle",
 }
-_RATIOS = {"copy", "insert", "jobs", "redis", "kafka", "share", "parquet", "undisturbed"}
+_RATIOS = {"copy", "insert", "jobs", "redis", "kafka", "share", "parquet", "pyarrow", "scan", "undisturbed"}
 _CONDITIONS = {"cores", "fsync_us", "postgresql", "messages", "corpus_ratio", "rounds", "python"}
 
 

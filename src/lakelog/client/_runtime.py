@@ -13,14 +13,17 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from lakelog.client import processes
 from lakelog.client.connecting.trust import NO_FILES, TlsFiles, tls_context
 from lakelog.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -184,6 +187,21 @@ async def async_offload(work: Callable[..., R], *args: Any) -> R:
 
 def offload(work: Callable[..., R], *args: Any) -> R:
     return work(*args)
+
+
+AsyncRecordBatches: TypeAlias = "AsyncIterator[pa.RecordBatch]"
+RecordBatches: TypeAlias = "pa.RecordBatchReader"
+
+
+def async_record_batches(schema: pa.Schema, batches: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    return batches
+
+
+def record_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """Return the batches as a reader, which other libraries for columns accept."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 # Streams --------------------------------------------------------------------------------------------------------------

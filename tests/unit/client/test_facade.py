@@ -48,6 +48,7 @@ NAMES = [
     "connect",
     "connect_async",
     "errors",
+    "read_arrow",
 ]
 HEAVY = ["pyarrow", "numpy", "httpx", "msgspec", "asyncio", "asyncpg", "pyspark", "starlette", "uvicorn", "typer"]
 

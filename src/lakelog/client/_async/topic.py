@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.reading import AsyncTopicReading
+from lakelog.client._async.topic_arrow import AsyncTopicArrow
 from lakelog.client._async.topic_groups import AsyncTopicGroups
 from lakelog.client._async.topic_publishing import AsyncTopicPublishing
 from lakelog.client._async.topic_replay import AsyncTopicReplay
@@ -49,6 +50,7 @@ class AsyncTopic(
     AsyncTopicPublishing[T],
     AsyncTopicScheduling,
     AsyncTopicReading[T],
+    AsyncTopicArrow,
     AsyncTopicReplay[T],
     AsyncTopicGroups[T],
     AsyncTopicSchemas[T],

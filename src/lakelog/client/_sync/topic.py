@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.reading import TopicReading
+from lakelog.client._sync.topic_arrow import TopicArrow
 from lakelog.client._sync.topic_groups import TopicGroups
 from lakelog.client._sync.topic_publishing import TopicPublishing
 from lakelog.client._sync.topic_replay import TopicReplay
@@ -50,6 +51,7 @@ class Topic(
     TopicPublishing[T],
     TopicScheduling,
     TopicReading[T],
+    TopicArrow,
     TopicReplay[T],
     TopicGroups[T],
     TopicSchemas[T],
