@@ -15,6 +15,7 @@ from lakelog.model.display import show_age, show_count, show_duration
 
 if TYPE_CHECKING:
     from lakelog.model.group import GroupInfo, GroupSettings, GroupTopicSettings, RetryPolicy
+    from lakelog.model.history import GroupHistory
     from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
     from lakelog.model.stuck import Stuck
 
@@ -51,6 +52,27 @@ def described(found: GroupDescription) -> dict[str, object]:
 
     shown: dict[str, object] = to_builtins(found)
     return shown | {"lag": found.lag, "leases": [lease for each in found.progress for lease in each.leases]}
+
+
+def print_history(found: GroupHistory) -> None:
+    """Print a line for each point."""
+    print_table(
+        ["time (UTC)", "lag", "oldest", "leased", "retries", "done/s", "members", "dead"],
+        [
+            (
+                each.at.strftime("%Y-%m-%d %H:%M"),
+                f"{each.lag:,}",
+                show_age(timedelta(seconds=each.oldest_seconds)) if each.lag else "",
+                f"{each.leased:,}",
+                f"{each.waiting:,}",
+                "" if each.done_per_second is None else f"{each.done_per_second:,.1f}",
+                each.members,
+                f"{each.dead_letters:,}",
+            )
+            for each in found.points
+        ],
+        empty="No samples in this time. Servers take one a minute, of groups that read a topic.",
+    )
 
 
 def print_settings(group: GroupInfo) -> None:

@@ -55,6 +55,32 @@ def describe(name: GroupArgument, url: UrlOption = None, token: TokenOption = No
 
 
 @app.command()
+def history(
+    name: GroupArgument,
+    topic: TopicOption = None,
+    since: Annotated[str, typer.Option(metavar="TIME", help="From this time or age on: 2h, 7d.")] = "1h",
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time or age. Default: now.")] = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show lag, age and throughput over time.
+
+    Servers take a sample of each group once a minute. For a longer time, the samples are further apart.
+    """
+    with open_log(url, token) as log:
+        found = log.group(name).history(
+            topic, since=parse_time(since), until=parse_time(until) if until else None, partitions=json and bool(topic)
+        )
+    if json:
+        from msgspec import to_builtins
+
+        print_json(to_builtins(found))
+    else:
+        group_views.print_history(found)
+
+
+@app.command()
 def seek(
     name: GroupArgument,
     topic: Annotated[str, typer.Argument(help="The topic to move in.", autocompletion=complete_topic)],

@@ -24,6 +24,8 @@ from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.summaries import Summaries
+from lakelog.engine.history.samples import Sampler
+from lakelog.engine.history.timeline import Timeline
 from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
 from lakelog.engine.lake.writes import Writes
@@ -129,6 +131,8 @@ class Engine:
         progress, summaries = ProgressReader(self.extents, self._journals), Summaries(cells)
         self.groups = Groups(catalog, self.group_directory, self.topics, self.members, progress, summaries)
         self.figures = FigureReader(catalog, self.members, progress, summaries)
+        self.sampler = Sampler(catalog, cells, self.figures)
+        self.timeline = Timeline(catalog, cells, self.group_directory)
         context = LeasingContext(
             journals=self._journals,
             batch_cache=self._batch_cache,

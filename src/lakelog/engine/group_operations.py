@@ -39,6 +39,7 @@ def _bind_reads(verbs: Verbs, engine: Engine) -> None:
     verbs.bind(groups.DESCRIBE_GROUP, lambda caller, asked: engine.groups.describe(caller.scope, asked.group))
     verbs.bind(groups.LAG, lag)
     verbs.bind(groups.LEASES, leases)
+    verbs.bind_scoped(groups.GROUP_HISTORY, engine.timeline.read)
     verbs.bind(groups.TOPIC_STATS, lambda caller, asked: engine.groups.stats(caller.scope, asked.topic))
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 from lakelog.engine import Engine
 from lakelog.maintenance.dead_letter_expirer import DeadLetterExpirer
+from lakelog.maintenance.history_sampler import HistorySampler
 from lakelog.maintenance.retention_enforcer import RetentionEnforcer
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.scheduled_deliverer import ScheduledDeliverer
@@ -35,6 +36,7 @@ class Maintenance:
             Trimmer(engine),
             WriteFinisher(engine),
             ScheduledDeliverer(engine),
+            HistorySampler(engine),
         )
 
     def start(self) -> None:

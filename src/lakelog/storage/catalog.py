@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakelog.storage.audit import AuditStore
     from lakelog.storage.cold import OrphanCatalog
     from lakelog.storage.groups import GroupCatalog
+    from lakelog.storage.history import SampleStore
     from lakelog.storage.outbox import RejectedCatalog
     from lakelog.storage.pipelines import PipelineCatalog
     from lakelog.storage.staging import WriteCatalog
@@ -29,6 +30,11 @@ class Catalog(Protocol):
     @property
     def groups(self) -> GroupCatalog:
         """Groups and the topics that they read."""
+        ...
+
+    @property
+    def samples(self) -> SampleStore:
+        """Samples of the figures of groups."""
         ...
 
     @property

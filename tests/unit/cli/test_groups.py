@@ -20,6 +20,7 @@ from lakelog.engine.log.damage import Damage
 from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.dead_letters import DeadLetter, Redriven, RefusedDeadLetter
 from lakelog.model.group import Exponential, Fixed, Group, GroupKind, GroupSettings, GroupTopicSettings, RetryPolicy
+from lakelog.model.history import GroupHistory, HistoryPoint
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.progress import GroupDescription, GroupSummary, LeaseInfo, MemberInfo, PartitionProgress
 from lakelog.model.stuck import Remedy, Stuck, StuckCode
@@ -456,3 +457,20 @@ def test_a_redrive_that_was_refused_in_part_says_so(
     result = CliRunner().invoke(app, ["dead", "redrive", "billing", *options])
     assert result.exit_code == code and said in result.stderr
     assert f'"redriven":{done.redriven}' in result.stdout
+
+
+def test_a_history_has_a_line_for_each_point(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    some: dict[str, Any] = {"leased": 4, "waiting": 1, "members": 2, "dead_letters": 3}
+    points = [
+        HistoryPoint(at=at, lag=1200, oldest_seconds=95, **some),
+        HistoryPoint(at=at + timedelta(minutes=1), lag=0, oldest_seconds=0, done_per_second=20.25, **some),
+    ]
+    found = GroupHistory(group="billing", since=at, until=at, step_seconds=60, points=points)
+    group_views.print_history(found)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()][1:] == [
+        ["2026-01-31", "12:00", "1,200", "1m", "4", "1", "2", "3"],
+        ["2026-01-31", "12:01", "0", "4", "1", "20.2", "2", "3"],
+    ]
+    group_views.print_history(replace(found, points=[]))
+    assert "No samples" in capsys.readouterr().err

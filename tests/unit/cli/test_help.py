@@ -108,7 +108,8 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     topics = {f"topics {verb}" for verb in verbs}
     topics |= {f"topics schema {verb}" for verb in ("show", "set", "check", "remove")}
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
-    groups = {f"groups {verb}" for verb in ("list", "describe", "seek", "skip", "pause", "resume", "alter", "delete")}
+    groups = {f"groups {verb}" for verb in ("list", "describe", "history", "seek", "skip", "pause", "resume")}
+    groups |= {"groups alter", "groups delete"}
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard", "purge")}
     pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "run replay", "plan tier", "runs")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}

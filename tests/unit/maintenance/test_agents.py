@@ -80,7 +80,7 @@ async def test_all_agents_start_and_stop_together() -> None:
         maintenance = Maintenance(engine)
         await maintenance.stop()
         maintenance.start()
-        assert len(asyncio.all_tasks()) == before + 6
+        assert len(asyncio.all_tasks()) == before + 7
         await maintenance.stop()
         assert len(asyncio.all_tasks()) == before
 
@@ -90,7 +90,7 @@ async def test_retention_that_is_switched_off_removes_nothing_and_finishes_delet
         before = len(asyncio.all_tasks())
         maintenance = Maintenance(engine, retention_seconds=0)
         maintenance.start()
-        assert len(asyncio.all_tasks()) == before + 5, "the agent of dead letters does not start"
+        assert len(asyncio.all_tasks()) == before + 6, "the agent of dead letters does not start"
         await maintenance.stop()
         topic = await engine.topics.create(scope, "orders", 1, TopicSettings(retention=Retention(max_count=1)))
         await publish(engine, scope, "orders", text("a"), text("b"))

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -132,8 +133,9 @@ async def test_each_group_is_reported_by_one_server_and_its_workers(monkeypatch:
 
 
 def test_the_series_are_bounded_and_those_left_out_are_counted() -> None:
+    some: dict[str, Any] = {"group_id": 1, "oldest_seconds": 0, "leased": 0, "waiting": 0, "stuck": {}, "finished": 0}
     topics = [
-        GroupTopicFigures(group="g", topic=f"t{n}", lag=n, oldest_seconds=0, leased=0, waiting=0, stuck={})
+        GroupTopicFigures(group="g", topic=f"t{n}", incarnation=n, lag=n, lags=[n], is_whole=True, **some)
         for n in range(10)
     ]
     groups = [GroupFigures(group="g", members=1, dead_letters=0, rebalances=0, rebalancing_seconds=0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import UNSET, UnsetType
 
@@ -14,9 +14,10 @@ from lakelog.client._sync.dead_letters import DeadLetters
 from lakelog.client.values import Consumed
 from lakelog.client.worker.options import Retries, group_settings
 from lakelog.errors import LakelogError
-from lakelog.model.arguments import check_flag
+from lakelog.model.arguments import check_flag, check_time
 from lakelog.model.dead_letter_retention import DeadLetterRetentionChange
 from lakelog.model.group import AlterGroupRequest, Assignor, GroupInfo, Order
+from lakelog.model.history import GroupHistory, HistoryQuery
 from lakelog.model.lease import Answered, AnswersRequest, ConsumeRequest, LeaseAnswer
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.model.names import check_name
@@ -57,6 +58,35 @@ class Group:
         """
         _check_topic(topic)
         return [*(self._calls.call(operations.LAG, GroupTopicQuery(group=self.name, topic=topic))).partitions]
+
+    def history(
+        self,
+        topic: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        partitions: bool = False,
+    ) -> GroupHistory:
+        """Return lag, age and throughput over time. One sample a minute is taken.
+
+        The samples of a minute are kept for 2 days, those of ten minutes for 30 days, and those of an hour for 400
+        days. The points are as close as the samples of the time allow, and at most 1,500.
+
+        Args:
+            topic: The only topic. Default: the sum of all topics that the group reads.
+            since: The beginning of the time. Default: an hour before `until`.
+            until: The end of the time. Default: now.
+            partitions: Return also the lag of each partition of `topic`. Default: False.
+        """
+        _check_topic(topic)
+        query = HistoryQuery(
+            group=self.name,
+            topic=topic,
+            since=since and check_time("since", since),
+            until=until and check_time("until", until),
+            partitions=check_flag("partitions", partitions),
+        )
+        return self._calls.call(operations.GROUP_HISTORY, query)
 
     def pause(self, topic: str | None = None) -> None:
         """Stop the delivery of messages to the group. Running handlers finish, and their acks are accepted.

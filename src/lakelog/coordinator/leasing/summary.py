@@ -23,6 +23,11 @@ class ProgressSummary(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     has_ready: bool = False
     """True if a skipped message can be delivered because its key is free again."""
 
+    @property
+    def finished(self) -> int:
+        """How many messages below the frontier are finished. Its growth is the throughput of the group."""
+        return self.frontier - self.leased - self.waiting - self.skipped
+
     def lag(self, high_watermark: int) -> int:
         """Return the number of unfinished messages below the high watermark."""
         return max(0, high_watermark - self.frontier) + self.leased + self.waiting + self.skipped

@@ -45,15 +45,25 @@ _HIDES = frozenset({Status.WORKING, Status.FULL, Status.RETRYING, Status.QUEUED,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTopicFigures:
-    """A group in a topic. `stuck` has the number of partitions by cause."""
+    """A group in a topic.
+
+    `stuck` has the number of partitions by cause. `finished` counts messages below the frontiers; a seek may lower it.
+    """
 
     group: str
     topic: str
+    group_id: int
+    incarnation: int
     lag: int
     oldest_seconds: float
     leased: int
     waiting: int
     stuck: Mapping[StuckCode, int]
+    finished: int
+    lags: Sequence[int]
+    """The lag of each partition, in order."""
+    is_whole: bool
+    """False if some partitions cannot be read, whose messages are not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +94,10 @@ class FigureReader:
         self._progress = progress
         self._summaries = summaries
 
-    async def read(self, scope: Scope, is_home: IsHome) -> Figures:
+    async def read(self, scope: Scope, is_home: IsHome, *, explains: bool = True) -> Figures:
         """Return the figures of the groups, and of the groups in their topics, whose home is this server.
 
+        Without `explains`, only causes that follow from the status are named, which needs fewer reads.
         Partitions in cells that do not respond are counted as unresponsive, and have no other figure. A group whose
         home cell does not respond has no figures of its own.
         """
@@ -94,12 +105,12 @@ class FigureReader:
         while True:
             groups = await self._catalog.groups.group_list(scope, after=after, limit=PAGE)
             if groups:
-                await self._read_page(groups, is_home, found)
+                await self._read_page(groups, is_home, explains, found)
             if len(groups) < PAGE:
                 return found
             after = groups[-1].name
 
-    async def _read_page(self, groups: Sequence[Group], is_home: IsHome, found: Figures) -> None:
+    async def _read_page(self, groups: Sequence[Group], is_home: IsHome, explains: bool, found: Figures) -> None:
         by_id = {group.group_id: group for group in groups}
         pairs = await self._catalog.groups.group_topic_list(*groups)
         mine = [(topic, each) for topic, each in pairs if is_home(by_id[each.group_id].name, topic.name)]
@@ -107,7 +118,7 @@ class FigureReader:
         members = await self._members.infos(groups, silent)
         listed = {name: each.members for name, each in members.items()}
         figures = await self._summaries.by_topic(groups, mine, listed, silent)
-        codes = await self._codes(by_id, figures, members, silent)
+        codes = await self._codes(by_id, figures, members, silent) if explains else {}
         found.topics.extend(_topic_figures(by_id[each.group_id], each, codes) for each in figures)
         homes = [group for group in groups if group.cell not in silent and is_home(group.name, "")]
         dead = await self._summaries.dead_letters(homes, pairs, silent)
@@ -150,11 +161,16 @@ def _topic_figures(
     return GroupTopicFigures(
         group=group.name,
         topic=figures.topic.name,
+        group_id=group.group_id,
+        incarnation=figures.topic.incarnation,
         lag=figures.lag,
         oldest_seconds=figures.oldest_seconds,
         leased=figures.leased,
         waiting=figures.waiting,
         stuck=stuck,
+        finished=figures.finished,
+        lags=figures.lags,
+        is_whole=figures.is_whole,
     )
 
 

@@ -88,6 +88,15 @@ class TopicFigures:
     leased: int
     waiting: int
     statuses: Sequence[Status]
+    finished: int
+    """Messages below the frontiers that are finished."""
+    lags: Sequence[int]
+    """The lag of each partition that can be read, in order."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the figures contain all partitions."""
+        return len(self.lags) == self.topic.partitions
 
     @property
     def group_id(self) -> int:
@@ -322,14 +331,17 @@ def _topic_figures(topic: Topic, group_topic: GroupTopic, parts: Sequence[_Part]
     looks = _looks(group, parts, facts)
     figures = [facts.figures[part.place] for part in parts]
     oldest = min((facts.oldest_ms[part.place] for part in parts if part.place in facts.oldest_ms), default=facts.now_ms)
+    lags = [each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)]
     return TopicFigures(
         topic=topic,
         group_topic=group_topic,
-        lag=sum(each.lag(look.high_watermark) for each, look in zip(figures, looks, strict=True)),
+        lag=sum(lags),
         oldest_seconds=max(0, facts.now_ms - oldest) / 1000,
         leased=sum(each.leased for each in figures),
         waiting=sum(each.waiting for each in figures),
         statuses=unresponsive if group.cell in facts.silent else [*unresponsive, *map(status_of, figures, looks)],
+        finished=sum(each.finished for each in figures),
+        lags=lags,
     )
 
 

@@ -15,6 +15,7 @@ from lakelog.storage.memory.audit import MemoryAudit
 from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryOrphans
 from lakelog.storage.memory.group_catalog import MemoryGroupCatalog
+from lakelog.storage.memory.history import MemorySamples
 from lakelog.storage.memory.pipelines import MemoryPipelines
 from lakelog.storage.memory.rejected import MemoryRejected
 from lakelog.storage.memory.staging import MemoryWriteCatalog
@@ -31,6 +32,7 @@ class MemoryCatalog:
         self._pipelines = MemoryPipelines(clock, self.audit)
         self._writes = MemoryWriteCatalog(clock, self._open_topic)
         self.rejected = MemoryRejected(clock, self.audit)
+        self.samples = MemorySamples()
         self._incarnations = count(1)
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._topics: dict[tuple[int, str], Topic] = {}

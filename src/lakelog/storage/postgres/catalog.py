@@ -19,6 +19,7 @@ from lakelog.storage.postgres.audit import PostgresAudit, write_change
 from lakelog.storage.postgres.cold import PostgresOrphans
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_catalog import PostgresGroupCatalog
+from lakelog.storage.postgres.history import PostgresSamples
 from lakelog.storage.postgres.pipelines import PostgresPipelines
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rejected import PostgresRejected
@@ -39,6 +40,7 @@ class PostgresCatalog:
         self._pipelines = PostgresPipelines(database)
         self._writes = PostgresWriteCatalog(database)
         self.rejected = PostgresRejected(database)
+        self.samples = PostgresSamples(database)
 
     @property
     def groups(self) -> PostgresGroupCatalog:

@@ -396,6 +396,60 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.history_extend(p_table text, p_now bigint) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    v_lengths record := lakelog.history_lengths(p_table);
+    v_name text;
+    v_number bigint;
+    v_dropped integer := 0;
+begin
+    if v_lengths.width is null then
+        raise exception 'There is no history table %', p_table;
+    end if;
+    for v_number in p_now / v_lengths.width .. p_now / v_lengths.width + 1 loop
+        v_name := format('lakelog.%I', p_table || '_' || v_number);
+        if to_regclass(v_name) is null then
+            perform pg_advisory_xact_lock(lakelog.lock_key(-7));
+            if to_regclass(v_name) is null then
+                execute format('create table %s (like lakelog.%I including all) '
+                               'with (autovacuum_vacuum_insert_threshold = -1)', v_name, p_table);
+                execute format('alter table lakelog.%I attach partition %s for values from (%s) to (%s)',
+                               p_table, v_name, v_number * v_lengths.width, (v_number + 1) * v_lengths.width);
+            end if;
+        end if;
+    end loop;
+    perform set_config('lock_timeout', '100ms', true);
+    for v_number, v_name in
+        select n.number, format('lakelog.%I', c.relname)
+        from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        cross join lateral (select substring(c.relname from '[0-9]+$')::bigint as number) n
+        where i.inhparent = format('lakelog.%I', p_table)::regclass
+          and (n.number + 1) * v_lengths.width <= p_now - v_lengths.kept
+        order by 1
+    loop
+        execute format('drop table %s', v_name);
+        v_dropped := v_dropped + 1;
+    end loop;
+    return v_dropped;
+exception
+    when lock_not_available then
+        return 0;
+end
+$_$;
+
+CREATE FUNCTION lakelog.history_lengths(p_table text, OUT width bigint, OUT kept bigint) RETURNS record
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    select l.width, l.kept from (values
+        ('sample_minute', 1440::bigint, 2 * 1440::bigint),
+        ('sample_ten_minutes', 1440, 30 * 1440),
+        ('sample_hour', 30 * 1440, 400 * 1440)
+    ) as l (name, width, kept) where l.name = p_table
+$$;
+
 CREATE FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) RETURNS TABLE(end_offset bigint, count integer, bytes_start bigint, bytes_end bigint, appended_at timestamp with time zone, epoch integer)
     LANGUAGE plpgsql STABLE
     AS $_$
@@ -1637,6 +1691,39 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.samples_write(p_minute integer, p_groups bigint[], p_incarnations bigint[], p_bodies bytea[]) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_series integer[];
+    v_written integer;
+begin
+    perform lakelog.history_extend(t.name, p_minute)
+    from unnest(array['sample_minute', 'sample_ten_minutes', 'sample_hour']) as t (name)
+    where to_regclass(format('lakelog.%I', t.name || '_' || p_minute / (lakelog.history_lengths(t.name)).width)) is null;
+    insert into lakelog.sample_series (group_id, incarnation)
+    select u.group_id, u.incarnation from unnest(p_groups, p_incarnations) as u (group_id, incarnation)
+    where not exists (
+        select from lakelog.sample_series s where s.group_id = u.group_id and s.incarnation = u.incarnation)
+    order by 1, 2
+    on conflict do nothing;
+    select array_agg(s.series order by u.part) into v_series
+    from unnest(p_groups, p_incarnations) with ordinality as u (group_id, incarnation, part)
+    left join lakelog.sample_series s on s.group_id = u.group_id and s.incarnation = u.incarnation;
+    insert into lakelog.sample_hour (series, minute, body)
+    select u.series, p_minute / 60 * 60, u.body from unnest(v_series, p_bodies) as u (series, body)
+    where u.series is not null on conflict do nothing;
+    insert into lakelog.sample_ten_minutes (series, minute, body)
+    select u.series, p_minute / 10 * 10, u.body from unnest(v_series, p_bodies) as u (series, body)
+    where u.series is not null on conflict do nothing;
+    insert into lakelog.sample_minute (series, minute, body)
+    select u.series, p_minute, u.body from unnest(v_series, p_bodies) as u (series, body)
+    where u.series is not null on conflict do nothing;
+    get diagnostics v_written = row_count;
+    return v_written;
+end
+$$;
+
 CREATE FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) RETURNS TABLE(part integer, status smallint, due_at timestamp with time zone, base_offset bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2536,6 +2623,42 @@ CREATE TABLE lakelog.runner (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE lakelog.sample_hour (
+    series integer NOT NULL,
+    minute integer NOT NULL,
+    body bytea NOT NULL
+)
+PARTITION BY RANGE (minute);
+
+CREATE TABLE lakelog.sample_minute (
+    series integer NOT NULL,
+    minute integer NOT NULL,
+    body bytea NOT NULL
+)
+PARTITION BY RANGE (minute);
+
+CREATE TABLE lakelog.sample_series (
+    series integer NOT NULL,
+    group_id bigint NOT NULL,
+    incarnation bigint NOT NULL
+);
+
+ALTER TABLE lakelog.sample_series ALTER COLUMN series ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME lakelog.sample_series_series_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE lakelog.sample_ten_minutes (
+    series integer NOT NULL,
+    minute integer NOT NULL,
+    body bytea NOT NULL
+)
+PARTITION BY RANGE (minute);
+
 CREATE TABLE lakelog.scheduled (
     pid bigint NOT NULL,
     mark bytea NOT NULL,
@@ -2882,6 +3005,21 @@ ALTER TABLE ONLY lakelog.roll
 ALTER TABLE ONLY lakelog.runner
     ADD CONSTRAINT runner_pkey PRIMARY KEY (task);
 
+ALTER TABLE ONLY lakelog.sample_hour
+    ADD CONSTRAINT sample_hour_pkey PRIMARY KEY (series, minute);
+
+ALTER TABLE ONLY lakelog.sample_minute
+    ADD CONSTRAINT sample_minute_pkey PRIMARY KEY (series, minute);
+
+ALTER TABLE ONLY lakelog.sample_series
+    ADD CONSTRAINT sample_series_group_id_incarnation_key UNIQUE (group_id, incarnation);
+
+ALTER TABLE ONLY lakelog.sample_series
+    ADD CONSTRAINT sample_series_pkey PRIMARY KEY (series);
+
+ALTER TABLE ONLY lakelog.sample_ten_minutes
+    ADD CONSTRAINT sample_ten_minutes_pkey PRIMARY KEY (series, minute);
+
 ALTER TABLE ONLY lakelog.scheduled
     ADD CONSTRAINT scheduled_pkey PRIMARY KEY (pid, mark);
 
@@ -3091,6 +3229,12 @@ GRANT ALL ON FUNCTION lakelog.heads_trim_some(p_after bigint, p_partitions integ
 REVOKE ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.heartbeats_write(p_groups bigint[], p_members text[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.history_extend(p_table text, p_now bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.history_extend(p_table text, p_now bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.history_lengths(p_table text, OUT width bigint, OUT kept bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.history_lengths(p_table text, OUT width bigint, OUT kept bigint) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) TO lakelog_service;
 
@@ -3243,6 +3387,9 @@ GRANT ALL ON FUNCTION lakelog.roll_surviving_bytes(p_roll integer, p_grace inter
 REVOKE ALL ON FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.runner_elect(p_task text, p_runner text, p_lease interval) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.samples_write(p_minute integer, p_groups bigint[], p_incarnations bigint[], p_bodies bytea[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.samples_write(p_minute integer, p_groups bigint[], p_incarnations bigint[], p_bodies bytea[]) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) TO lakelog_service;
 
@@ -3343,6 +3490,14 @@ GRANT UPDATE(at) ON TABLE lakelog.reservation TO lakelog_service;
 GRANT SELECT ON TABLE lakelog.roll TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.runner TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.sample_hour TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.sample_minute TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE lakelog.sample_series TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.sample_ten_minutes TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.scheduled TO lakelog_service;
 

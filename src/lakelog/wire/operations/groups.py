@@ -7,6 +7,7 @@ from typing import Any
 
 from lakelog.model import progress, seek
 from lakelog.model.group import AlterGroupRequest, GroupInfo
+from lakelog.model.history import GroupHistory, HistoryQuery
 from lakelog.model.membership import HeartbeatRequest, JoinRequest, LeaveRequest, Membership
 from lakelog.wire.operations.operation import SEE, Audit, Operation, manage, read
 
@@ -79,6 +80,14 @@ LEASES = read(
     "List the open leases of a group",
     progress.GroupTopicQuery,
     progress.LeaseList,
+    rights=SEE,
+)
+GROUP_HISTORY = read(
+    "group_history",
+    f"{_GROUP}/history",
+    "Return the lag, age and throughput of a group over time",
+    HistoryQuery,
+    GroupHistory,
     rights=SEE,
 )
 POSITIONS = read(

@@ -40,7 +40,10 @@ class Shop:
         self.topic: Topic
 
     async def lease(self, group: str, count: int = 4) -> list[Leased]:
-        ask = ConsumeRequest(topic="orders", group=group, owner="ann", max_messages=count, **FROM_START)
+        return await self.lease_in("orders", group, count)
+
+    async def lease_in(self, topic: str, group: str, count: int = 4) -> list[Leased]:
+        ask = ConsumeRequest(topic=topic, group=group, owner="ann", max_messages=count, **FROM_START)
         return list((await self.engine.leases.consume(self.scope, ask)).leases)
 
     async def answer(self, group: str, leases: list[Leased], verb: Verb, each: int | None = None) -> None:

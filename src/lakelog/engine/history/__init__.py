@@ -1,0 +1,1 @@
+"""The history of groups: samples of their figures."""

@@ -1,0 +1,1 @@
+"""The history of groups, over stores in memory."""
