@@ -23,5 +23,5 @@ def test_the_page_runs_and_prints_what_it_shows(
             exec(compile(block, str(PAGE), "exec", dont_inherit=True), names)
     finally:
         names["log"].close()
-    [shown] = re.findall(r"```\n(/amount.*?)```", text, re.DOTALL)
+    [shown] = re.findall(r"```text\n(/amount.*?)```", text, re.DOTALL)
     assert capsys.readouterr().out == shown

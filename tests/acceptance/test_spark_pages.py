@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.claims import spark_pages
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
 from tests.kit.spark import environment, java_options
-from tests.unit.docs.markdown import DOCS, blocks
+from tests.unit.docs.markdown import blocks
 
-PAGES = [page for page in sorted((DOCS / "howto").glob("*.md")) if "from lakelog.spark import" in page.read_text()]
+PAGES = spark_pages()
 PRINTED = {
     "stream-a-topic": ["300 rows, lag 0"],
     "write-from-spark": ["10000 messages\n", "10000 messages still"],

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.stranger import Stranger
-from tests.unit.docs.markdown import DOCS, ROOT
+from tests.kit.claims import followed_pages
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((DOCS / "tutorial").glob("*.md"))], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", followed_pages(), ids=lambda page: page.stem)
 def test_every_block_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     stranger = Stranger(page, tmp_path)
     stranger.follow({"SPARK_LOCAL_IP": "127.0.0.1"})

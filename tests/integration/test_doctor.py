@@ -165,7 +165,7 @@ def test_the_page_shows_the_lines_and_the_checks_of_doctor(patient: Patient) -> 
         text = re.sub(r"\d[\d,.]*( ms| s| min)?", "n", " ".join(output.split()))
         return re.sub(r"user \w+", "user", text)
 
-    shown = re.search(r"^```\n\$ (lakelog doctor .*?)\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    shown = re.search(r"^```console\n\$ (lakelog doctor .*?)\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     assert shown is not None
     patient.execute("ALTER SYSTEM SET fsync = off")
     patient.execute("SELECT pg_reload_conf()")

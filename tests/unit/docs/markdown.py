@@ -11,7 +11,10 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 
 _HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
-_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?```(?P<kind>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 _LINK = re.compile(r"\[([^\]\[]+)\]\(([^()\s]+)\)")
 _RULE = re.compile(r"^\|[-| :]+\|$")
 
@@ -24,6 +27,16 @@ class Link:
     target: str
     start: int
     end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fence:
+    """A code block. `reason` says why no test runs it: `<!-- not run: REASON -->` on the line above."""
+
+    kind: str
+    text: str
+    line: int
+    reason: str | None
 
 
 def reference(name: str) -> str:
@@ -73,14 +86,32 @@ def links(text: str) -> Iterator[Link]:
         yield Link(text=match[1], target=match[2], start=match.start(), end=match.end())
 
 
+def prose(text: str) -> str:
+    """Return the text without its code blocks."""
+    return _FENCE.sub("", text)
+
+
+def fences(text: str) -> list[Fence]:
+    """Return all code blocks in order."""
+    return [
+        Fence(
+            kind=match["kind"],
+            text=match["text"],
+            line=text.count("\n", 0, match.start("kind")) + 1,
+            reason=match["reason"],
+        )
+        for match in _FENCE.finditer(text)
+    ]
+
+
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Language and content of each code block."""
-    return [(match[1], match[2]) for match in _FENCE.finditer(text)]
+    """Return the kind and the content of each code block that a test runs or compares."""
+    return [(fence.kind, fence.text) for fence in fences(text) if fence.reason is None]
 
 
 def anchors(text: str) -> set[str]:
     """The fragments that lead to headings, as GitHub makes them."""
-    titles = (match[2].strip().lower() for match in _HEADING.finditer(_FENCE.sub("", text)))
+    titles = (match[2].strip().lower() for match in _HEADING.finditer(prose(text)))
     return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
 
 
