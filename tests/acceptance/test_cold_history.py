@@ -70,6 +70,9 @@ class Here:
         self.objects = open_store(place.objects)
         self._place = place
 
+    def cell(self) -> AbstractAsyncContextManager[PartitionStore]:
+        return self._place.cell()
+
     async def roll_and_drop(self) -> list[int]:
         async with self._place.cell() as store:
             await store.roll()

@@ -26,6 +26,7 @@ from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.history.samples import Sampler
 from lakelog.engine.history.timeline import Timeline
+from lakelog.engine.lake.loads import Loads
 from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
 from lakelog.engine.lake.writes import Writes
@@ -72,8 +73,8 @@ class EngineSettings:
 class Engine:
     """The engine. Call `start` first and `close` last.
 
-    Its operations on the log are `topics`, `schemas`, `publisher`, `scheduler`, `columns`, `fetcher`, `lake` and
-    `writes`. Its operations on groups are `leases`, `members`, `groups` and `dead_letters`.
+    Its operations on the log are `topics`, `schemas`, `publisher`, `scheduler`, `columns`, `fetcher`, `lake`,
+    `loads` and `writes`. Its operations on groups are `leases`, `members`, `groups` and `dead_letters`.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Engine:
         self.columns = ColumnPublisher(self.publisher, self.topics, self.threads)
         self.fetcher = Fetcher(self.topics, self.extents, self.waiters)
         self.lake = Lake(catalog, self.topics, self.extents, self.waiters)
+        self.loads = Loads(catalog, self.topics, self.extents, self._wrote)
         self.pipelines = Pipelines(catalog, self.topics)
         self.tokens = Tokens(catalog)
         self.audit = AuditTrail(catalog)

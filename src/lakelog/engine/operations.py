@@ -101,6 +101,8 @@ def _bind_lake(verbs: Verbs, engine: Engine) -> None:
     verbs.bind_scoped(lake.VERIFIED_SEGMENTS, engine.lake.verified)
     verbs.bind_scoped(lake.UNREGISTER_SEGMENTS, engine.lake.unregister)
     verbs.bind_scoped(lake.UNVERIFIED_SEGMENTS, engine.lake.unverified)
+    verbs.bind_scoped(lake.LOAD, engine.loads.load)
+    verbs.bind_scoped(lake.FIND_LOAD, engine.loads.find)
     verbs.bind_scoped(lake.FIND_ORPHANS, engine.lake.find_orphans)
     verbs.bind_scoped(lake.SWEPT, engine.lake.swept)
     verbs.bind(writes.DECIDE, lambda caller, asked: engine.writes.decide(caller.scope, asked.topic, asked))

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
+from lakelog.model.load import Loaded, PartitionLoad
 from lakelog.model.segment import Segment
 from lakelog.storage.store import Head
 
@@ -21,6 +22,9 @@ MAX_RANGES = 1000
 
 Placed = tuple[int, Segment]
 """A segment and the id of its partition."""
+
+PlacedLoad = tuple[int, PartitionLoad]
+"""A part of a load and the id of its partition."""
 
 REASONS = {
     "missing": "The partition does not exist in this cell.",
@@ -33,8 +37,13 @@ REASONS = {
     "other": "The last message of the segment differs from the log.",
     "path": "Another segment has the same path.",
     "swept": "The file was unregistered for too long and may be swept. Write it again under another name.",
+    "sealed": "The partition is sealed.",
+    "moved": "Messages were published to the partition since the files were written.",
+    "epoch": "Partitions were added to the topic since the files were written.",
+    "earlier": "The first message is older than the newest message of the partition.",
+    "later": "The last message has a time in the future.",
 }
-"""Reasons why a segment was not registered, by code."""
+"""Reasons why a segment was not registered or loaded, by code."""
 
 
 def taken(reason: str) -> Registered:
@@ -115,6 +124,21 @@ class ColdStore(Protocol):
 
     async def paths_known(self, paths: Collection[str]) -> set[str]:
         """Return those of the paths that are registered, verified or not."""
+        ...
+
+    async def load(self, name: str, parts: Sequence[PlacedLoad]) -> list[Loaded]:
+        """Append verified segments to partitions, and return one result each, in the given order.
+
+        A part is loaded whole or not at all: its decision, its segments and the head with the new next offset are one
+        commit. It is refused if the next offset is not its first offset, a message is older than the newest readable
+        one or in the future, or the partition is not open at the epoch of the segments. The first decision about a name
+        and a partition is final, and a repeat returns it. After `OutcomeUnknown`, repeat the call. The segments of a
+        part follow each other from its first offset; the caller checks this.
+        """
+        ...
+
+    async def loaded(self, name: str, pids: Sequence[int]) -> list[Loaded]:
+        """Return the decisions about a load in these partitions, sorted by pid, with the status `known`."""
         ...
 
     async def trim(self) -> int:

@@ -68,6 +68,7 @@ BODIES: dict[str, Any] = {
     "register_segments": {"segments": [SEGMENT]},
     "verified_segments": {"segments": [SEGMENT]},
     "unregister_segments": {"segments": [SEGMENT]},
+    "load": {"name": "history", "incarnation": 1, "parts": [{"partition": 0, "first": 0, "fingerprint": "0a"}]},
     "look": {"paths": ["e1/a"]},
     "swept": {"paths": ["e1/a"]},
     "decide": {"write_id": "w", "attempts": [], "count": 0, "incarnation": 1, "epoch": 0},
@@ -96,6 +97,7 @@ REFUSED = {
     "commit": 409,  # It is no cursor group.
     "delete_group": 409,  # It has a member.
     "register_segments": 409,  # There is no object store.
+    "load": 409,
     "report_run": 409,  # It does not go on.
     "end_run": 404,
 }
@@ -148,6 +150,7 @@ RIGHTS = {f"{right} only": right for right in Right}
 async def _call(made: World, route: Row, token: str | None, topic: str = "orders") -> Reply:
     found = await made.engine.topics.describe(made.scope, "orders")
     path = route.path.format(
+        name="history",
         topic=topic,
         partition=0,
         group="billing",

@@ -32,6 +32,7 @@ from lakelog.model.lake import (
     WatermarksRequest,
 )
 from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
+from lakelog.model.load import FindLoadRequest, Loaded, LoadRequest
 from lakelog.model.position import AtOffset
 from lakelog.model.segment import Segment
 from lakelog.wire.operations import lake as operations
@@ -153,6 +154,25 @@ class AsyncLake:
             topic: The name of the topic.
         """
         return (await self._calls.call(operations.UNVERIFIED_SEGMENTS, UnverifiedRequest(topic=topic))).segments
+
+    async def load(self, request: LoadRequest) -> list[Loaded]:
+        """Append segments to partitions: history that was written to files and never published.
+
+        Each partition gets its part whole, or nothing. A repeat under the same name adds nothing.
+
+        Args:
+            request: The topic, the name of the load, and its parts. Their files were read back.
+        """
+        return (await self._calls.call(operations.LOAD, request)).results
+
+    async def find_load(self, topic: str, name: str) -> list[Loaded]:
+        """Return the partitions in which a load was decided, with the status `known`.
+
+        Args:
+            topic: The name of the topic.
+            name: The name of the load.
+        """
+        return (await self._calls.call(operations.FIND_LOAD, FindLoadRequest(topic=topic, name=name))).results
 
     async def look(self, paths: Sequence[str], min_age: timedelta | float = ORPHAN_AGE) -> list[str]:
         """Return the files that may be removed: those that belong to no segment, now and when first checked.

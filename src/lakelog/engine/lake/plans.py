@@ -111,13 +111,9 @@ class Lake:
         Files must be where `segment_path` says, in the caller's environment.
         """
         topic, segments = await self._topics.refresh(scope, request.topic), request.segments
-        if self._extents.url is None:
-            raise Conflict(
-                "Segments need an object store that all servers know: set LAKELOG_OBJECT_STORE, or connect with "
-                "object_store=, to file:///folder or s3://bucket/prefix."
-            )
+        require_store(self._extents)
         for segment in segments:
-            _check_segment(topic, segment)
+            check_segment(topic, segment)
         # A file that was unregistered for half a day may be swept at any moment.
         doomed = await self._catalog.orphans.old([each.path for each in segments], age=lake.ORPHAN_AGE / 2)
         fresh = [each for each in segments if _is_of(topic, each) and each.path not in doomed]
@@ -172,9 +168,9 @@ class Lake:
     ) -> lake.SegmentResults:
         topic, segments = await self._topics.refresh(scope, request.topic), request.segments
         for segment in segments:
-            _check_segment(topic, segment)
+            check_segment(topic, segment)
         if not all(_is_of(topic, segment) for segment in segments):
-            raise _another(topic)
+            raise another_topic(topic)
         return lake.SegmentResults(results=await self._each(topic, segments, verb))
 
     async def _each(
@@ -216,7 +212,7 @@ class Lake:
                 break
             await self._topics.ensure_heads(topic)
         if any(plan.head.state is HeadState.DELETED for plan in found.values()):
-            raise _another(topic)
+            raise another_topic(topic)
         return found
 
     async def _watermarks(self, topic: Topic) -> lake.Watermarks | None:
@@ -224,7 +220,7 @@ class Lake:
         heads = await self._heads(topic)
         if any(head.state is HeadState.DELETED for head in heads.values()):
             if (await self._topics.refresh(topic.scope, topic.name)).incarnation == topic.incarnation:
-                raise _another(topic)
+                raise another_topic(topic)
             return None
         return lake.Watermarks(
             incarnation=topic.incarnation,
@@ -283,13 +279,23 @@ def _planned(partition: int, found: ColdPlan, asked: tuple[int, int | None], lim
 
 def _check_plan(topic: Topic, options: lake.PlanOptions) -> None:
     if options.incarnation is not None and options.incarnation != topic.incarnation:
-        raise _another(topic)
+        raise another_topic(topic)
     for partition in {*(options.starts or {}), *(options.ends or {})}:
         if not 0 <= partition < topic.partitions:
             raise no_partition(topic, partition)
 
 
-def _check_segment(topic: Topic, segment: Segment) -> None:
+def require_store(extents: Extents) -> None:
+    """Refuse segments if readers could not read them."""
+    if extents.url is None:
+        raise Conflict(
+            "Segments need an object store that all servers know: set LAKELOG_OBJECT_STORE, or connect with "
+            "object_store=, to file:///folder or s3://bucket/prefix."
+        )
+
+
+def check_segment(topic: Topic, segment: Segment) -> None:
+    """Refuse a segment whose path, offsets and partition do not belong together."""
     place = parse_segment_path(segment.path)
     mine = (topic.scope.environment_id, segment.partition, segment.first, segment.end)
     if place is None or mine != (place.environment_id, place.partition, place.first, place.end):
@@ -315,7 +321,8 @@ def _check_path(scope: Scope, path: str) -> None:
         raise InvalidRequest(f"{path[:200]!r} is not a file of this environment.", path=path[:200])
 
 
-def _another(topic: Topic) -> TopicNotFound:
+def another_topic(topic: Topic) -> TopicNotFound:
+    """Return the error of a caller whose offsets are those of an earlier topic with this name."""
     return TopicNotFound(
         f"Topic '{topic.name}' was deleted and created again; its offsets begin at 0 again.",
         topic=topic.name,

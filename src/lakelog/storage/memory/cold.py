@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
+from lakelog.model.load import Loaded, LoadStatus, PartitionLoad
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
-from lakelog.storage.cold import MAX_RANGES, ColdPlan, ColdPlanRequest, Placed, taken
+from lakelog.storage.cold import MAX_RANGES, REASONS, ColdPlan, ColdPlanRequest, Placed, PlacedLoad, taken
 from lakelog.storage.memory.clock import Clock
+from lakelog.storage.memory.partition_record import PartitionRecord
 from lakelog.storage.store import Head, HeadState, HotBatch
 
 
@@ -39,15 +41,20 @@ class MemoryCold:
     def __init__(
         self,
         clock: Clock,
-        head: Callable[[int], Head | None],
+        record: Callable[[int], PartitionRecord | None],
         batch_at: Callable[[int, int], HotBatch | None],
         offset_at_time: Callable[[int, datetime], int],
     ) -> None:
         self._clock = clock
-        self._head = head
+        self._record = record
         self._batch_at = batch_at
         self._offset_at_time = offset_at_time
         self._segments: dict[int, list[StoredSegment]] = {}
+        self._loaded: dict[tuple[int, str], Loaded] = {}
+
+    def _head(self, pid: int) -> Head | None:
+        record = self._record(pid)
+        return None if record is None else record.head
 
     # For the store ----------------------------------------------------------------------------------------------------
 
@@ -147,6 +154,14 @@ class MemoryCold:
         await asyncio.sleep(0)
         return self._paths() & set(paths)
 
+    async def load(self, name: str, parts: Sequence[PlacedLoad]) -> list[Loaded]:
+        await asyncio.sleep(0)
+        return [self._load(name, pid, part) for pid, part in parts]
+
+    async def loaded(self, name: str, pids: Sequence[int]) -> list[Loaded]:
+        await asyncio.sleep(0)
+        return [self._loaded[pid, name] for pid in sorted(pids) if (pid, name) in self._loaded]
+
     async def trim(self) -> int:
         await asyncio.sleep(0)
         trimmed = 0
@@ -197,6 +212,64 @@ class MemoryCold:
         assert batch is not None
         insort(self._segments.setdefault(pid, []), StoredSegment(segment=segment, bytes_end=batch.bytes_end), key=_end)
         return Registered(status=RegisterStatus.REGISTERED)
+
+    def _load(self, name: str, pid: int, part: PartitionLoad) -> Loaded:
+        if (known := self._loaded.get((pid, name))) is not None:
+            return known
+        record, segments = self._record(pid), part.segments
+        reason = self._load_refusal(None if record is None else record.head, part)
+        next_offset = 0 if record is None else record.head.next_offset
+        status = LoadStatus.MOVED if reason == "moved" else LoadStatus.REFUSED
+        answer = Loaded(
+            partition=part.partition,
+            status=LoadStatus.LOADED if reason is None else status,
+            first=next_offset,
+            end=segments[-1].end if segments else next_offset,
+            fingerprint=part.fingerprint,
+            reason=None if reason is None else REASONS[reason],
+        )
+        if reason is None and record is not None:
+            self._loaded[pid, name] = replace(answer, status=LoadStatus.KNOWN)
+            if segments:
+                self._append(record, segments)
+        return answer
+
+    def _append(self, record: PartitionRecord, segments: Sequence[Segment]) -> None:
+        """Store verified segments behind the log of a partition, and write its head."""
+        head, now = record.head, self._clock()
+        total = head.total_bytes
+        for each in segments:
+            total += each.bytes
+            stored = StoredSegment(segment=each, bytes_end=total, verified_at=now)
+            insort(self._segments.setdefault(head.pid, []), stored, key=_end)
+        record.write_head(
+            next_offset=segments[-1].end,
+            total_bytes=total,
+            appended_at=max(head.appended_at, segments[-1].last_at),
+            roll=0,
+            epoch=max(head.epoch, segments[-1].epoch),
+        )
+
+    def _load_refusal(self, head: Head | None, part: PartitionLoad) -> str | None:
+        if head is None:
+            return "missing"
+        if head.state is not HeadState.OPEN:
+            return "deleted" if head.state is HeadState.DELETED else "sealed"
+        if not part.segments:
+            return None
+        newest = None
+        if head.log_start < head.next_offset:
+            last = next((s for s in self._segments.get(head.pid, ()) if s.segment.end == head.next_offset), None)
+            newest = head.appended_at if last is None else last.segment.last_at
+        first, last_at = part.segments[0], max(each.last_at for each in part.segments)
+        refusals = {
+            "epoch": min(each.epoch for each in part.segments) < head.epoch,
+            "moved": head.next_offset != part.first,
+            "earlier": newest is not None and first.first_at < newest,
+            "later": last_at > max(head.appended_at, self._clock()),
+            "path": bool(self._paths() & {each.path for each in part.segments}),
+        }
+        return next((reason for reason, applies in refusals.items() if applies), None)
 
     def _ranges(self, head: Head, segment_bytes: int, min_bytes: int, old: datetime) -> Iterator[TierRange]:
         start = head.log_start

@@ -49,10 +49,10 @@ class MemoryStore(MemoryAnnouncements):
         super().__init__()
         self._clock = clock
         self._groups = MemoryGroups(clock, self._is_deleted, self._append_one)
-        self._cold = MemoryCold(clock, self._head, self._batch_at, self._offset_at_time)
         self._elections = MemoryElections(clock)
         self._staging = MemoryStaging(clock, self._head, self._is_deleted, self._append_one)
         self._partitions: dict[int, PartitionRecord] = {}
+        self._cold = MemoryCold(clock, self._partitions.get, self._batch_at, self._offset_at_time)
         self.scheduled = MemoryScheduled(clock, self._partitions.get, self._append_one)
         self._deleted: dict[int, datetime] = {}
         self._closed: set[int] = set()

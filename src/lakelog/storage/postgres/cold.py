@@ -13,9 +13,10 @@ import asyncpg
 
 from lakelog.errors import Unavailable
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
+from lakelog.model.load import Loaded, LoadStatus
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
-from lakelog.storage.cold import MAX_RANGES, ColdPlan, ColdPlanRequest, Placed, taken
+from lakelog.storage.cold import MAX_RANGES, REASONS, ColdPlan, ColdPlanRequest, Placed, PlacedLoad, taken
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rows import head_of, segment_of
@@ -26,6 +27,7 @@ _TRIM_PARTITIONS = 1000
 _LAST_OFFSET = (1 << 63) - 1
 _STATUS = (RegisterStatus.REGISTERED, RegisterStatus.KNOWN, RegisterStatus.TAKEN)
 """Statuses in the order of the numbers that the function returns."""
+_LOAD_STATUS = (LoadStatus.LOADED, LoadStatus.KNOWN, LoadStatus.MOVED, LoadStatus.REFUSED)
 
 
 class PostgresCold:
@@ -72,18 +74,7 @@ class PostgresCold:
 
     async def register(self, segments: Sequence[Placed]) -> list[Registered]:
         each = [segment for _, segment in segments]
-        rows = await self._database.write(
-            _SQL["segments_register"],
-            *_places(segments),
-            [segment.bytes for segment in each],
-            [segment.file_hash for segment in each],
-            [segment.content_hash for segment in each],
-            [segment.first_at for segment in each],
-            [segment.last_at for segment in each],
-            [segment.epoch for segment in each],
-            # PostgreSQL has no arrays of arrays of different lengths.
-            ["{" + ",".join(map(str, segment.groups)) + "}" for segment in each],
-        )
+        rows = await self._database.write(_SQL["segments_register"], *_places(segments), *_contents(each))
         answers = {row["part"]: row for row in rows}
         return [_registered(answers[part]) for part in range(len(segments))]
 
@@ -99,6 +90,32 @@ class PostgresCold:
 
     async def paths_known(self, paths: Collection[str]) -> set[str]:
         return {row["path"] for row in await self._database.read(_SQL["paths_find"], list(paths))}
+
+    async def load(self, name: str, parts: Sequence[PlacedLoad]) -> list[Loaded]:
+        segments = [(pid, segment) for pid, part in parts for segment in part.segments]
+        rows = await self._database.write(
+            _SQL["segments_load"],
+            name,
+            [pid for pid, _ in parts],
+            [part.first for _, part in parts],
+            [part.fingerprint for _, part in parts],
+            *_places(segments),
+            *_contents([segment for _, segment in segments]),
+        )
+        answers = {row["part"]: row for row in rows}
+        return [_loaded(part.partition, answers[number]) for number, (_, part) in enumerate(parts)]
+
+    async def loaded(self, name: str, pids: Sequence[int]) -> list[Loaded]:
+        return [
+            Loaded(
+                partition=partition_of_id(row["pid"]),
+                status=LoadStatus.KNOWN,
+                first=row["first_offset"],
+                end=row["end_offset"],
+                fingerprint=row["fingerprint"],
+            )
+            for row in await self._database.read(_SQL["loaded_list"], name, list(pids))
+        ]
 
     async def trim(self) -> int:
         return await self._database.walk(_SQL["segments_trim"], _TRIM_PARTITIONS)
@@ -135,6 +152,30 @@ def _places(segments: Sequence[Placed]) -> list[list[Any]]:
         [segment.end for _, segment in segments],
         [segment.path for _, segment in segments],
     ]
+
+
+def _contents(segments: Sequence[Segment]) -> list[list[Any]]:
+    return [
+        [segment.bytes for segment in segments],
+        [segment.file_hash for segment in segments],
+        [segment.content_hash for segment in segments],
+        [segment.first_at for segment in segments],
+        [segment.last_at for segment in segments],
+        [segment.epoch for segment in segments],
+        # PostgreSQL has no arrays of arrays of different lengths.
+        ["{" + ",".join(map(str, segment.groups)) + "}" for segment in segments],
+    ]
+
+
+def _loaded(partition: int, row: asyncpg.Record) -> Loaded:
+    return Loaded(
+        partition=partition,
+        status=_LOAD_STATUS[row["status"]],
+        first=row["base"] or 0,
+        end=row["stop"] or 0,
+        fingerprint=row["print"],
+        reason=None if row["reason"] is None else REASONS[row["reason"]],
+    )
 
 
 def _registered(row: asyncpg.Record) -> Registered:

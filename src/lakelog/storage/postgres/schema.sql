@@ -1784,6 +1784,85 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.segments_load(p_name text, p_pids bigint[], p_firsts bigint[], p_fingerprints text[], s_pids bigint[], s_firsts bigint[], s_ends bigint[], s_paths text[], s_bytes bigint[], s_file_hashes text[], s_content_hashes text[], s_first_ats timestamp with time zone[], s_last_ats timestamp with time zone[], s_epochs integer[], s_groups text[]) RETURNS TABLE(part integer, status smallint, reason text, base bigint, stop bigint, print text)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_load record;
+    v_known record;
+    v_head lakelog.head;
+    v_new record;
+    v_newest timestamptz;
+    v_now timestamptz;
+begin
+    perform lakelog.lock_partitions(array(select distinct u from unnest(p_pids) as u order by u));
+    for v_load in
+        select * from unnest(p_pids, p_firsts, p_fingerprints) with ordinality as u (pid, first, fingerprint, number)
+        order by u.pid
+    loop
+        part := v_load.number - 1;
+        reason := null;
+        select * into v_known from lakelog.loaded l where l.pid = v_load.pid and l.name = p_name;
+        if v_known.pid is not null then
+            status := 1;
+            base := v_known.first_offset;
+            stop := v_known.end_offset;
+            print := v_known.fingerprint;
+            return next;
+            continue;
+        end if;
+        select * into v_head from lakelog.head h where h.pid = v_load.pid order by h.version desc limit 1;
+        select count(*) as files, max(u."end") as "end", sum(u.bytes)::bigint as bytes, min(u.first_at) as first_at,
+               max(u.last_at) as last_at, min(u.epoch) as epoch, max(u.epoch) as newest_epoch,
+               array_agg(u.path) as paths
+        into v_new
+        from unnest(s_pids, s_ends, s_paths, s_bytes, s_first_ats, s_last_ats, s_epochs)
+            as u (pid, "end", path, bytes, first_at, last_at, epoch)
+        where u.pid = v_load.pid;
+        v_now := greatest(v_head.appended_at, clock_timestamp());
+        -- The time of the newest readable message. The head of an empty partition has the time when it was created.
+        v_newest := case when v_head.log_start < v_head.next_offset then coalesce((
+            select g.last_at from lakelog.segment g where g.pid = v_load.pid and g.end_offset = v_head.next_offset
+        ), v_head.appended_at) end;
+        reason := case
+            when v_head.pid is null then 'missing'
+            when v_head.state = 2 then 'deleted'
+            when v_head.state = 1 then 'sealed'
+            when v_new.files = 0 then null
+            when v_new.epoch < v_head.epoch then 'epoch'
+            when v_head.next_offset <> v_load.first then 'moved'
+            when v_new.first_at < v_newest then 'earlier'
+            when v_new.last_at > v_now then 'later'
+            when exists (select from lakelog.segment g where g.path = any (v_new.paths)) then 'path'
+        end;
+        status := case when reason is null then 0 when reason = 'moved' then 2 else 3 end;
+        base := v_head.next_offset;
+        stop := coalesce(v_new."end", v_head.next_offset);
+        print := v_load.fingerprint;
+        if reason is null then
+            insert into lakelog.loaded (pid, name, first_offset, end_offset, fingerprint)
+            values (v_load.pid, p_name, base, stop, print);
+        end if;
+        if reason is null and v_new.files > 0 then
+            insert into lakelog.segment (pid, first_offset, end_offset, path, bytes, file_hash, content_hash, first_at,
+                                         last_at, epoch, bytes_end, groups, verified_at)
+            select u.pid, u.first, u."end", u.path, u.bytes, u.file_hash, u.content_hash, u.first_at, u.last_at, u.epoch,
+                   v_head.total_bytes + sum(u.bytes) over (order by u.first), u.groups::bigint[], clock_timestamp()
+            from unnest(s_pids, s_firsts, s_ends, s_paths, s_bytes, s_file_hashes, s_content_hashes, s_first_ats, s_last_ats,
+                        s_epochs, s_groups)
+                as u (pid, first, "end", path, bytes, file_hash, content_hash, first_at, last_at, epoch, groups)
+            where u.pid = v_load.pid;
+            -- Roll 0: the next append begins a span, also in the active hot table. The span before it then ends, and no read
+            -- of hot batches passes the segments.
+            insert into lakelog.head (pid, version, next_offset, log_start, total_bytes, appended_at, roll, epoch, state)
+            values (v_load.pid, v_head.version + 1, stop, v_head.log_start, v_head.total_bytes + v_new.bytes,
+                    greatest(v_head.appended_at, v_new.last_at), 0, greatest(v_head.epoch, v_new.newest_epoch), v_head.state);
+        end if;
+        return next;
+    end loop;
+end
+$$;
+
 CREATE FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[], p_groups text[] DEFAULT NULL::text[]) RETURNS TABLE(part integer, status smallint, reason text)
     LANGUAGE plpgsql
     AS $$
@@ -2388,6 +2467,16 @@ CREATE TABLE lakelog.keyed_append (
     at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE lakelog.loaded (
+    pid bigint NOT NULL,
+    name text NOT NULL,
+    first_offset bigint NOT NULL,
+    end_offset bigint NOT NULL,
+    fingerprint text NOT NULL,
+    loaded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT loaded_check CHECK ((first_offset <= end_offset))
+);
+
 CREATE TABLE lakelog.members (
     group_id bigint NOT NULL,
     version bigint NOT NULL,
@@ -2927,6 +3016,9 @@ ALTER TABLE ONLY lakelog.key_reservation_5
 ALTER TABLE ONLY lakelog.keyed_append
     ADD CONSTRAINT keyed_append_pkey PRIMARY KEY (pid, key_hash);
 
+ALTER TABLE ONLY lakelog.loaded
+    ADD CONSTRAINT loaded_pkey PRIMARY KEY (pid, name);
+
 ALTER TABLE ONLY lakelog.members
     ADD CONSTRAINT members_pkey PRIMARY KEY (group_id, version);
 
@@ -3179,6 +3271,9 @@ ALTER TABLE ONLY lakelog.consumer_group
 ALTER TABLE ONLY lakelog.group_topic
     ADD CONSTRAINT group_topic_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
 
+ALTER TABLE ONLY lakelog.loaded
+    ADD CONSTRAINT loaded_pid_fkey FOREIGN KEY (pid) REFERENCES lakelog.partition(pid) ON DELETE CASCADE;
+
 ALTER TABLE ONLY lakelog.pipeline_run
     ADD CONSTRAINT pipeline_run_environment_id_fkey FOREIGN KEY (environment_id) REFERENCES lakelog.environment(environment_id);
 
@@ -3393,6 +3488,9 @@ GRANT ALL ON FUNCTION lakelog.samples_write(p_minute integer, p_groups bigint[],
 REVOKE ALL ON FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.schedule(p_longest interval, s_pids bigint[], s_epochs integer[], s_marks bytea[], s_delays interval[], s_times timestamp with time zone[], s_memories interval[], s_expires bigint[], s_payloads bytea[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.segments_load(p_name text, p_pids bigint[], p_firsts bigint[], p_fingerprints text[], s_pids bigint[], s_firsts bigint[], s_ends bigint[], s_paths text[], s_bytes bigint[], s_file_hashes text[], s_content_hashes text[], s_first_ats timestamp with time zone[], s_last_ats timestamp with time zone[], s_epochs integer[], s_groups text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.segments_load(p_name text, p_pids bigint[], p_firsts bigint[], p_fingerprints text[], s_pids bigint[], s_firsts bigint[], s_ends bigint[], s_paths text[], s_bytes bigint[], s_file_hashes text[], s_content_hashes text[], s_first_ats timestamp with time zone[], s_last_ats timestamp with time zone[], s_epochs integer[], s_groups text[]) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[], p_groups text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.segments_register(p_pids bigint[], p_firsts bigint[], p_ends bigint[], p_paths text[], p_bytes bigint[], p_file_hashes text[], p_content_hashes text[], p_first_ats timestamp with time zone[], p_last_ats timestamp with time zone[], p_epochs integer[], p_groups text[]) TO lakelog_service;
 
@@ -3460,6 +3558,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.key_append TO lakelog_service
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.key_reservation TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.keyed_append TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.loaded TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.members TO lakelog_service;
 

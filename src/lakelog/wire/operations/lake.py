@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelog.model import lake
+from lakelog.model import lake, load
 from lakelog.wire.operations.operation import Audit, Operation, manage, read
 
 _TOPIC = "/v1/topics/{topic}"
@@ -91,6 +91,28 @@ UNVERIFIED_SEGMENTS = manage(
     "List the segments that are registered and not verified",
     lake.UnverifiedRequest,
     lake.Segments,
+    method="GET",
+    problems=(404,),
+)
+LOAD = manage(
+    "load",
+    f"{_TOPIC}/loads",
+    "Append segments to partitions, as history that was not published",
+    load.LoadRequest,
+    load.LoadResults,
+    example={
+        "name": "orders-2025",
+        "incarnation": 1,
+        "parts": [{"partition": 0, "first": 0, "fingerprint": "0" * 32, **_EXAMPLE}],
+    },
+    audit=Audit(text="loaded {name} into topic {topic}", counted=("parts",), in_cells=True),
+)
+FIND_LOAD = manage(
+    "find_load",
+    f"{_TOPIC}/loads/{{name}}",
+    "List the partitions in which a load was decided",
+    load.FindLoadRequest,
+    load.LoadResults,
     method="GET",
     problems=(404,),
 )

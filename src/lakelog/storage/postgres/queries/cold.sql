@@ -74,3 +74,10 @@ select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at 
 
 -- orphans_forget: deletes orphans whose file is gone or registered
 delete from lakelog.orphan where path = any ($1::text[]);
+
+-- segments_load: appends the verified segments of a load to partitions, and returns a status for each
+select part, status, reason, base, stop, print
+from lakelog.segments_load($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+
+-- loaded_list: lists the decisions about a load, by partition
+select l.* from unnest($2::bigint[]) as a (pid) join lakelog.loaded l on l.pid = a.pid and l.name = $1 order by l.pid;
