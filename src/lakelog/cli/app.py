@@ -13,6 +13,7 @@ import typer
 from lakelog.cli import (
     apply,
     audit,
+    console,
     consume,
     dead,
     dev,
@@ -92,6 +93,7 @@ app.command()(top.top)
 app.command()(audit.audit)
 app.command()(marks.mark)
 app.command()(marks.marks)
+app.command()(console.console)
 app.add_typer(dead.app, name="dead")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipelines.app, name="pipelines")

@@ -69,8 +69,10 @@ def dev(
 
 def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) -> None:
     from lakelog.cli.serve import make_settings, open_engine
+    from lakelog.console import LocalServer, LoginCodes, create_console
     from lakelog.server import run
 
+    codes = LoginCodes()
     settings = make_settings(
         {
             "database_url": postgres.url,
@@ -79,6 +81,7 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
             "port": port,
             "workers": 1,
             "authenticate": token is not None,
+            "console": True,
             "object_store": _object_store(folder),
             "drain_seconds": 5.0,
             "log_level": "info",
@@ -94,10 +97,11 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
         # The port is already open, so a call made right after the panel appears waits instead of failing.
         async with open_engine(settings) as engine:
             _write_env(folder, f"http://127.0.0.1:{port}", token, postgres.url)
-            _print_panel(folder, f"http://127.0.0.1:{port}", token, postgres)
+            code = codes.issue(token) if token else None
+            _print_panel(folder, f"http://127.0.0.1:{port}", token, postgres, code)
             yield engine
 
-    run(opened, settings)
+    run(opened, settings, lambda app: create_console(LocalServer(app), codes))
 
 
 async def _token(secret: str | None, catalog: Catalog) -> str:
@@ -160,13 +164,14 @@ def _object_store(folder: Path) -> str:
     return os.environ.get("LAKELOG_OBJECT_STORE") or (folder / "objects").as_uri()
 
 
-def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostgres) -> None:
+def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostgres, code: str | None) -> None:
     here = folder == ENV_FILE.parent.absolute()
     export = f"set -a; . {ENV_FILE if here else folder / 'env'}; set +a"
     example = """lakelog publish orders --value '{"total": 30}'"""
     lines = [
         f"server    {url}",
         f"token     {token or 'not required'}",
+        f"console   {url}/console/{f'login?code={code} (for 60 s, once)' if code else ''}",
         f"database  {postgres.url}",
         f"data      {short_path(postgres.data)}",
         f"files     {_object_store(folder)}",

@@ -15,7 +15,8 @@ from lakelog.errors import ConfigurationError, Unavailable
 
 if TYPE_CHECKING:
     from lakelog.engine import Engine
-    from lakelog.server import ServerSettings
+    from lakelog.server import App, ServerSettings
+    from lakelog.server.calls import AsgiApp
 
 
 def serve(
@@ -26,6 +27,7 @@ def serve(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that share the port.", show_default="1")] = None,
     database_url: DatabaseOption = None,
     cell: CellOption = None,
+    console: Annotated[bool, typer.Option("--console", help="Serve the web console below /console.")] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Accept calls without a token. On loopback only.")] = False,
     allow_not_durable: Annotated[
         bool, typer.Option("--allow-not-durable", help="Start even if PostgreSQL may lose acknowledged messages.")
@@ -69,6 +71,7 @@ def serve(
         "workers": workers,
         "database_url": find_database(database_url),
         "cells": find_cells(cell),
+        "console": console or None,
         "authenticate": False if no_auth else None,
         "allow_not_durable": allow_not_durable or None,
         "memory_bytes": parse_size(memory) if memory else None,
@@ -82,7 +85,14 @@ def serve(
     settings = make_settings(given)
     configure_logging(settings.log_level, settings.log_format)
     check(settings)
-    raise typer.Exit(run(open_engine, settings))
+    raise typer.Exit(run(open_engine, settings, make_console))
+
+
+def make_console(app: App) -> AsgiApp:
+    """Return the console of a server process."""
+    from lakelog.console import LocalServer, create_console
+
+    return create_console(LocalServer(app))
 
 
 def make_settings(given: dict[str, Any]) -> ServerSettings:

@@ -25,6 +25,7 @@ from lakelog.server.calls import (
     HOLD,
     JSON_TYPE,
     NEEDS_GRANT,
+    AsgiApp,
     AsgiScope,
     Call,
     Disconnected,
@@ -64,6 +65,8 @@ MONITORING = frozenset({"healthz", "readyz", "metrics"})
 CREATE_GROUPS = frozenset({"consume", "join", "push"})
 """Calls that create their group if it does not exist."""
 TRACED = frozenset({"publish", "fetch", "consume", "answers"})
+CONSOLE_PATH = "/console"
+"""The path below which the console is, if the server has it."""
 
 _CLOSE: Header = (b"connection", b"close")
 _UNREAD_BYTES = 64 << 10
@@ -128,6 +131,8 @@ class App:
         self._description = msgspec.json.encode(describe(operations, VERSION))
         self.traffic = Traffic(metrics)
         self.connections: Connections | None = None
+        self.console: AsgiApp | None = None
+        """The pages for people, which call this app with the token of their viewer."""
         rights = next(each.rights for each in operations if each.name == "publish")
         self.fast_publish = (
             None if self._telemetry.enabled else FastPublish(engine, authenticator, self.traffic, drain, rights)
@@ -138,6 +143,11 @@ class App:
         if asgi["type"] != "http":
             await self._other(asgi, receive, send)
             return
+        if self.console is not None and asgi["path"].startswith(CONSOLE_PATH) and NEEDS_GRANT not in asgi:
+            rest = asgi["path"][len(CONSOLE_PATH) :]
+            if not rest or rest[0] == "/":
+                await self.console({**asgi, "path": rest}, receive, send)
+                return
         started = time.perf_counter()
         call = Call(asgi, receive, self._budget)
         traffic = self.traffic

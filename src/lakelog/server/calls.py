@@ -20,6 +20,7 @@ from lakelog.server.auth import Grant
 AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 BODY_SECONDS = 30.0

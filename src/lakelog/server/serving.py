@@ -30,6 +30,7 @@ from lakelog.errors import ConfigurationError, Unavailable
 from lakelog.reporting import log_event
 from lakelog.server.app import App, create_app
 from lakelog.server.auth import check_exposure
+from lakelog.server.calls import AsgiApp
 from lakelog.server.drain import Drain
 from lakelog.server.health import HealthSource, check_durability
 from lakelog.server.listening import BACKLOG, accepting, listen, listen_for_servers
@@ -48,6 +49,9 @@ OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
 With several workers, each calls it: it must be a function of a module, so that it can be pickled.
 """
 
+MakeConsole = Callable[[App], AsgiApp]
+"""Makes the pages for people over the app of a worker; with several workers, a function of a module."""
+
 KEEP_ALIVE_SECONDS = 75
 LAME_DUCK_SECONDS = 2.0
 """The longest time that idle connections and load balancers get to notice the shutdown."""
@@ -55,8 +59,11 @@ LAME_DUCK_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
-def run(open_engine: OpenEngine, settings: ServerSettings) -> int:
-    """Serve until SIGTERM or SIGINT, and return the exit code. Call it in the main thread of a process."""
+def run(open_engine: OpenEngine, settings: ServerSettings, make_console: MakeConsole | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, and return the exit code. Call it in the main thread of a process.
+
+    The server has a console if there is a `make_console` and the settings want one.
+    """
     check_exposure(settings.host, settings.authenticate)
     configure_logging(settings.log_level, settings.log_format)
     files = settings.tls_files()
@@ -65,10 +72,10 @@ def run(open_engine: OpenEngine, settings: ServerSettings) -> int:
     sockets = listen(settings)
     if settings.workers > 1:
         log_start(settings, sockets[0])
-        work = partial(_work, open_engine, settings)
+        work = partial(_work, open_engine, settings, make_console)
         return supervise(work, sockets, grace_seconds=settings.drain_seconds + 2, reloads=files is not None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(open_engine, settings, sockets[0]))
+        runner.run(serve(open_engine, settings, sockets[0], make_console=make_console))
     return 0
 
 
@@ -78,6 +85,7 @@ async def serve(
     listener: socket.socket | None = None,
     *,
     worker: int | None = None,
+    make_console: MakeConsole | None = None,
 ) -> None:
     """Serve in this process and event loop until a signal. Refuse to start if messages would not be durable.
 
@@ -99,6 +107,8 @@ async def serve(
             sockets.append(own)
             address = f"{advertised_host(settings.host, settings.advertise_host)}:{own.getsockname()[1]}"
         app, drain = await _app(engine, settings, address, certificate, supervised=supervised)
+        if make_console is not None and settings.console:
+            app.console = make_console(app)
         server = _Server(_config(app, settings), drain, settings, certificate, supervised=supervised)
         _NoPandas.let_arrow_see()
         _calm_the_collector()
@@ -163,12 +173,18 @@ async def _app(
     return app, drain
 
 
-def _work(open_engine: OpenEngine, settings: ServerSettings, worker: int, listener: socket.socket) -> None:
+def _work(
+    open_engine: OpenEngine,
+    settings: ServerSettings,
+    make_console: MakeConsole | None,
+    worker: int,
+    listener: socket.socket,
+) -> None:
     """Run a worker process from its start to its end."""
     configure_logging(settings.log_level, settings.log_format, worker=worker)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(open_engine, settings, listener, worker=worker))
+            runner.run(serve(open_engine, settings, listener, worker=worker, make_console=make_console))
     except (ConfigurationError, Unavailable) as error:
         message = f"The worker cannot serve: {error.detail}"
         log_event(_log, logging.ERROR, "worker_not_serving", message, code=error.code, reason=error.detail)

@@ -62,6 +62,7 @@ class ServerSettings(BaseSettings):
     authenticate: bool = Field(
         default=True, description="Require tokens. Without authentication, the server listens on loopback only."
     )
+    console: bool = Field(default=False, description="Serve the web console below `/console`.")
     allow_not_durable: bool = Field(
         default=False, description="Start even if PostgreSQL could lose acknowledged messages; for tests only."
     )

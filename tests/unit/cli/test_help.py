@@ -113,7 +113,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard", "purge")}
     pipelines = {f"pipelines {verb}" for verb in ("run tier", "run sweep", "run replay", "plan tier", "runs")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
-    alone |= {"doctor", "mark", "marks"}
+    alone |= {"console", "doctor", "mark", "marks"}
     outbox = {f"outbox {verb}" for verb in ("install", "relay", "rejected list", "rejected retry", "rejected discard")}
     assert leaves == {"version"} | alone | topics | tokens | groups | dead | pipelines | outbox
 

@@ -1,0 +1,264 @@
+"""The ASGI app of the console: routes from the table of pages, sessions, and errors as pages.
+
+All links are relative, so that the console works below any path.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from lakelog.client._async.lakelog import AsyncLakelog
+from lakelog.console import login
+from lakelog.console.codes import LoginCodes
+from lakelog.console.page import Action, Form, Page, Shown, Values, View, Viewer
+from lakelog.console.pages import ACTIONS, PAGES
+from lakelog.console.rendering import STATIC, render
+from lakelog.console.security import (
+    HEADERS,
+    check_name_of_machine,
+    check_same_origin,
+    end_session,
+    session_of,
+    set_session,
+)
+from lakelog.console.servers import AsgiApp, AsgiScope, Receive, Send, Servers, ViewerAddress
+from lakelog.console.viewers import Viewers
+from lakelog.errors import LakelogError, NotAuthenticated, NotFound, TooLarge, Unavailable
+from lakelog.wire.problems import STATUS
+
+MOUNT_PATH = "/console"
+"""The path of the console on a server."""
+MAX_FORM_BYTES = 1 << 20
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_FILES = {path.name: path for path in STATIC.iterdir() if path.suffix in _MEDIA}
+_DONE = {action.name: action.done for action in ACTIONS}
+_MENU = [page for page in PAGES if page.menu]
+
+_log = logging.getLogger(__name__)
+
+
+def create_console(servers: Servers, codes: LoginCodes | None = None) -> AsgiApp:
+    """Return the console as an ASGI app.
+
+    Args:
+        servers: The servers that the console calls.
+        codes: The one-time codes that a login accepts. Default: none.
+    """
+    pages = Starlette(routes=_Console(servers, codes).routes())
+
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"]:
+            # Relative links need the slash.
+            await RedirectResponse(f"{MOUNT_PATH[1:]}/", 307)(scope, receive, send)
+        else:
+            await pages(scope, receive, send)
+
+    return app
+
+
+class _Console:
+    """The handlers of the routes."""
+
+    def __init__(self, servers: Servers, codes: LoginCodes | None) -> None:
+        self._servers = servers
+        self._codes = codes
+        self._viewers = Viewers()
+
+    def routes(self) -> list[Route]:
+        """Return all routes. The first that matches handles a request."""
+        return [
+            Route("/static/{name}", self._static),
+            Route("/login", self._guarded(self._login_page), methods=["GET"]),
+            Route("/login", self._guarded(self._log_in), methods=["POST"]),
+            Route("/logout", self._guarded(self._log_out), methods=["POST"]),
+            *(Route(f"/{page.path}", self._guarded(self._page(page)), methods=["GET"]) for page in PAGES),
+            *(Route(f"/{each.path}", self._guarded(self._action(each)), methods=["POST"]) for each in ACTIONS),
+            Route("/{path:path}", self._guarded(self._missing), methods=_METHODS),
+        ]
+
+    def _guarded(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return the handler with the rules that hold for all pages. Errors become pages."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                check_same_origin(request.method, request.headers)
+                response = await handler(request)
+            except NotAuthenticated as error:
+                response = self._to_login(request, error)
+            except LakelogError as error:
+                response = self._failed(request, error)
+            except Exception:
+                _log.exception("The console could not show %s.", _path(request))
+                detail = "The console could not show this page. The log of the server says why."
+                response = self._failed(request, LakelogError(detail))
+            response.headers.update(HEADERS)
+            response.headers["cache-control"] = "no-store"
+            return response
+
+        return guarded
+
+    # Pages and actions ------------------------------------------------------------------------------------------------
+
+    def _page(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def show(request: Request) -> Response:
+            async with self._log(request) as log:
+                view = await self._view(request, log)
+                values = await page.show(view)
+            title = page.title.format_map(view.path)
+            done = _DONE.get(view.query.get("done", ""), "")
+            return self._rendered(request, page.name, title, {**values, "done": done}, view.viewer)
+
+        return show
+
+    def _action(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        async def run(request: Request) -> Response:
+            form = await _form(request)
+            async with self._log(request) as log:
+                view = await self._view(request, log)
+                outcome = await action.run(view, form)
+            if isinstance(outcome, Shown):
+                return self._rendered(request, outcome.template, outcome.title, outcome.values, view.viewer)
+            mark = "&" if "?" in outcome else "?"
+            return RedirectResponse(f"{_root(request)}{outcome}{mark}done={action.name}", 303)
+
+        return run
+
+    async def _missing(self, request: Request) -> Response:
+        raise NotFound("The console has no such page.")
+
+    def _log(self, request: Request, secret: str | None = None) -> AsyncLakelog:
+        return self._servers.log(secret or session_of(request), _address(request))
+
+    async def _view(self, request: Request, log: AsyncLakelog) -> View:
+        secret = session_of(request)
+        viewer = await self._viewers.find(log, secret)
+        if viewer.token is None:
+            check_name_of_machine(request.headers.get("host", ""))
+        return View(
+            log=log,
+            servers=self._servers,
+            viewer=viewer,
+            path={name: str(text) for name, text in request.path_params.items()},
+            query=dict(request.query_params),
+            now=datetime.now(UTC),
+        )
+
+    # Login ------------------------------------------------------------------------------------------------------------
+
+    async def _login_page(self, request: Request) -> Response:
+        values = {"code": request.query_params.get("code", ""), "next": request.query_params.get("next", "")}
+        return self._rendered(request, "login", "Log in", {**values, "refusal": "", "access": login.ACCESS})
+
+    async def _log_in(self, request: Request) -> Response:
+        form = await _form(request)
+        try:
+            async with self._log(request, login.token_of(form, self._codes)) as log:
+                issued = await login.log_in(log, form)
+        except LakelogError as error:
+            values = {"code": "", "next": form.text("next"), "refusal": error.detail, "access": login.ACCESS}
+            return self._rendered(request, "login", "Log in", values, status=STATUS[type(error)])
+        response = RedirectResponse(_next_page(request, form), 303)
+        set_session(request, response, issued.secret)
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        async with self._log(request) as log:
+            await login.log_out(log)
+        self._viewers.forget(session_of(request))
+        response = RedirectResponse(f"{_root(request)}login", 303)
+        end_session(request, response)
+        return response
+
+    def _to_login(self, request: Request, error: NotAuthenticated) -> Response:
+        """Send a reader to the login page, and refuse a change."""
+        self._viewers.forget(session_of(request))
+        if request.method == "GET":
+            wanted = _path(request).strip("/")
+            response: Response = RedirectResponse(f"{_root(request)}login{f'?next={wanted}' if wanted else ''}", 303)
+        else:
+            response = self._failed(request, error)
+        if session_of(request):
+            end_session(request, response)
+        return response
+
+    # Responses --------------------------------------------------------------------------------------------------------
+
+    def _failed(self, request: Request, error: LakelogError) -> Response:
+        values = {"error": error, "is_outage": isinstance(error, Unavailable)}
+        return self._rendered(request, "failed", "Not possible", values, status=STATUS[type(error)])
+
+    def _rendered(
+        self,
+        request: Request,
+        template: str,
+        title: str,
+        values: Values,
+        viewer: Viewer | None = None,
+        status: int = 200,
+    ) -> Response:
+        here = _path(request).strip("/")
+        frame: Mapping[str, object] = {
+            "root": _root(request),
+            "title": title,
+            "menu": _MENU,
+            "here": here,
+            "section": here.partition("/")[0],
+            "viewer": viewer,
+            "now": datetime.now(UTC),
+            "done": "",
+        }
+        return HTMLResponse(render(template, {**frame, **values}), status)
+
+    async def _static(self, request: Request) -> Response:
+        file = _FILES.get(request.path_params["name"])
+        if file is None:
+            return Response("There is no such file.", 404, HEADERS, "text/plain")
+        headers = {**HEADERS, "cache-control": "public, max-age=31536000, immutable"}
+        return Response(file.read_bytes(), 200, headers, _MEDIA[file.suffix])
+
+
+def _address(request: Request) -> ViewerAddress:
+    client = request.client
+    return ViewerAddress(
+        host=request.headers.get("host", ""), client=None if client is None else (client.host, client.port)
+    )
+
+
+def _path(request: Request) -> str:
+    path: str = request.scope["path"]
+    return path
+
+
+def _root(request: Request) -> str:
+    """Return the relative path from the requested page to the console's own root."""
+    return "../" * (_path(request).count("/") - 1) or "./"
+
+
+def _next_page(request: Request, form: Form) -> str:
+    """Return the page to show after the login: only one of the console's own."""
+    wanted = form.text("next")
+    is_own = any(Route(f"/{page.path}", _nothing).path_regex.match(f"/{wanted}") for page in PAGES)
+    return f"{_root(request)}{wanted if is_own else ''}"
+
+
+async def _nothing(request: Request) -> Response:
+    raise NotFound
+
+
+async def _form(request: Request) -> Form:
+    """Return the fields of the body. A form of the console has no file."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_FORM_BYTES:
+            raise TooLarge(f"The form has more than {MAX_FORM_BYTES >> 20} MiB.")
+    return Form(dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)))

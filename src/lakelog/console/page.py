@@ -1,0 +1,123 @@
+"""Pages and actions of the console. `lakelog.console.pages` has the tables of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lakelog.client._async.lakelog import AsyncLakelog
+from lakelog.console.servers import Servers
+from lakelog.errors import InvalidRequest
+from lakelog.model.token import Right, Token
+
+Values = Mapping[str, object]
+"""The values of a template, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """The person at the browser.
+
+    Attributes:
+        token: The token of the session; None if the server does not require one.
+    """
+
+    token: Token | None
+
+    def may(self, right: str) -> bool:
+        """Return whether to offer what needs a right. The server checks the right again."""
+        return self.token is None or Right(right) in self.token.rights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A request for a page or an action.
+
+    Attributes:
+        log: The client with the viewer's token.
+        servers: The servers, for their health.
+        viewer: The person at the browser.
+        path: The variable parts of the path.
+        query: The parameters of the URL.
+        now: The time of the request.
+    """
+
+    log: AsyncLakelog
+    servers: Servers
+    viewer: Viewer
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a submitted form."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """Return a field; an empty text if it is missing."""
+        return self.fields.get(name, "").strip()
+
+    def required(self, name: str) -> str:
+        """Return a field that must not be empty."""
+        if not (text := self.text(name)):
+            raise InvalidRequest(f"The field '{name}' is empty.")
+        return text
+
+    def number(self, name: str) -> int | None:
+        """Return a field as a whole number; None if it is empty."""
+        if not (text := self.text(name)):
+            return None
+        if not text.isascii() or not text.isdigit() or len(text) > 18:
+            raise InvalidRequest(f"The field '{name}' must be a whole number, not '{text[:40]}'.")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page, which reads only.
+
+    Attributes:
+        name: The name of the page, and of its template in `templates`.
+        path: The path below the console, such as `groups/{group}`.
+        title: The title. It may contain variable parts of the path.
+        show: Return the values of the template.
+        menu: The label in the navigation; empty if the page is not there.
+        key: The letter that opens the page after `g`; empty for none.
+    """
+
+    name: str
+    path: str
+    title: str
+    show: Callable[[View], Awaitable[Values]]
+    menu: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The outcome of an action that is shown once, such as the secret of a new token."""
+
+    template: str
+    title: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A change, which a POST makes.
+
+    Attributes:
+        name: The name of the action.
+        path: The path below the console, such as `groups/{group}/pause`.
+        run: Make the change. Return the path of the page to show next, or what to show once.
+        done: The sentence that the next page shows.
+    """
+
+    name: str
+    path: str
+    run: Callable[[View, Form], Awaitable[str | Shown]]
+    done: str

@@ -1,0 +1,57 @@
+"""Serves the console in a process of its own."""
+
+from __future__ import annotations
+
+import socket
+from typing import NamedTuple
+
+import uvicorn
+
+from lakelog.client.connecting.target import Target
+from lakelog.console.app import create_console
+from lakelog.console.servers import RemoteServers
+from lakelog.errors import ConfigurationError
+
+_BACKLOG = 256
+_MAX_CONNECTIONS = 500
+_STOP_SECONDS = 5
+
+
+class TlsFiles(NamedTuple):
+    """PEM files of the console's certificate and its key."""
+
+    certificate: str
+    key: str
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Port 0 is a free port."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another.") from error
+
+
+def serve(target: Target, listener: socket.socket, files: TlsFiles | None = None) -> None:
+    """Serve the console for these servers until SIGTERM or SIGINT.
+
+    Args:
+        target: The servers.
+        listener: The socket to listen on.
+        files: The certificate. Default: no TLS.
+    """
+    config = uvicorn.Config(
+        create_console(RemoteServers(target)),
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        ssl_certfile=None if files is None else files.certificate,
+        ssl_keyfile=None if files is None else files.key,
+    )
+    uvicorn.Server(config).run(sockets=[listener])

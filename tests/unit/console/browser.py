@@ -1,0 +1,93 @@
+"""A browser without JavaScript: it keeps the cookie, submits forms and follows redirects, without HTTP in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http.cookies import SimpleCookie
+from urllib.parse import urlencode, urljoin
+
+from lakelog.console import LocalServer, LoginCodes, create_console
+from lakelog.model.token import Right
+from tests.unit.server.harness import Reply, World, world
+
+ORIGIN = "http://lakelog.example"
+SAME_ORIGIN = {"sec-fetch-site": "same-origin", "origin": ORIGIN}
+
+
+class Browser:
+    """A session with the console of a server."""
+
+    def __init__(self, made: World, host: str = "lakelog.example") -> None:
+        self.world = made
+        self.host = host
+        self.cookies: dict[str, str] = {}
+
+    async def call(
+        self, method: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Return the response to one request, and keep its cookies."""
+        path, _, query = path.partition("?")
+        given = {"host": self.host, **(headers or {})}
+        if self.cookies:
+            given["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        reply = await self.world.call(
+            method, path, query=query, body=body, headers=given, token=None, client=("192.0.2.7", 4711)
+        )
+        for name, morsel in SimpleCookie(reply.headers.get("set-cookie", "")).items():
+            if morsel.value and morsel["max-age"] != "0":
+                self.cookies[name] = morsel.value
+            else:
+                self.cookies.pop(name, None)
+        return reply
+
+    async def get(self, path: str) -> Reply:
+        """Return the page at a path below the console, after redirects."""
+        at = f"/console/{path}"
+        for _ in range(4):
+            reply = await self.call("GET", at)
+            if reply.status not in (303, 307):
+                return reply
+            at = urljoin(at, reply.headers["location"])
+        raise AssertionError("The redirects do not end.")
+
+    async def post(
+        self, path: str, fields: Mapping[str, str] | None = None, headers: Mapping[str, str] = SAME_ORIGIN
+    ) -> Reply:
+        """Return the response to a submitted form, without following a redirect."""
+        form = {"content-type": "application/x-www-form-urlencoded", **headers}
+        return await self.call("POST", f"/console/{path}", body=urlencode(fields or {}).encode(), headers=form)
+
+    async def submit(self, path: str, fields: Mapping[str, str] | None = None) -> Reply:
+        """Submit a form, and return the page that is shown then."""
+        reply = await self.post(path, fields)
+        if reply.status != 303:
+            return reply
+        there = urljoin(f"/console/{path}", reply.headers["location"])
+        return await self.get(there.removeprefix("/console/"))
+
+    async def log_in(self, token: str, **fields: str) -> Reply:
+        """Log in with a token."""
+        return await self.post("login", {"token": token, **fields})
+
+
+@asynccontextmanager
+async def browsing(
+    *, authenticate: bool = True, codes: LoginCodes | None = None, host: str = "lakelog.example"
+) -> AsyncIterator[Browser]:
+    """Yield a browser at a server with the topic `orders` and the group `billing`, which has one leased message."""
+    async with world(authenticate=authenticate) as made:
+        made.app.console = create_console(LocalServer(made.app), codes)
+        for number in range(4):
+            await made.publish("orders", *[{"value": {"n": number}, "partition": 0}] * 3, headers={"host": "localhost"})
+        consume = {"topic": "orders", "group": "billing", "owner": "w-1", "request_id": "r1", "start_from": "earliest"}
+        reply = await made.call("POST", "/v1/consume", json=consume, headers={"host": "localhost"})
+        assert reply.status == 200, reply.body
+        yield Browser(made, host)
+
+
+async def logged_in(browser: Browser, *rights: Right) -> Browser:
+    """Return the browser, logged in with a token that has these rights, or all of them."""
+    reply = await browser.log_in(await browser.world.make_token(frozenset(rights or Right)))
+    assert reply.status == 303, reply.body
+    return browser

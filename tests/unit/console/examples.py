@@ -1,0 +1,30 @@
+"""How to call each page and each action of the console, for tests that call all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PATHS: Mapping[str, str] = {
+    "overview": "",
+    "topics": "topics",
+    "topic": "topics/orders",
+    "groups": "groups",
+    "group": "groups/billing",
+    "seek": "groups/billing/seek?topic=orders&position=earliest",
+    "names": "names",
+}
+"""The path of each page, by its name."""
+
+FORMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "pause_topic": ("topics/orders/pause", {}),
+    "resume_topic": ("topics/orders/resume", {}),
+    "pause": ("groups/billing/pause", {}),
+    "resume": ("groups/billing/resume", {}),
+    "seek": ("groups/billing/seek", {"topic": "orders", "position": "earliest"}),
+    "skip": ("groups/billing/skip", {"topic": "orders", "partition": "0", "offset": "1"}),
+    "alter": ("groups/billing/alter", {"window": "100"}),
+}
+"""The path and the fields of each action, by its name. They succeed with the right to manage."""
+
+FIRST: Mapping[str, str] = {"resume": "pause", "resume_topic": "pause_topic"}
+"""The action to run before another one, so that the other one changes something."""

@@ -1,0 +1,135 @@
+"""Every page of the table is shown, with relative links, and without inline scripts and styles."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from lakelog.console.page import Page
+from lakelog.console.pages import ACTIONS, PAGES
+from lakelog.console.security import CSP
+from lakelog.model.token import Right
+from tests.unit.console.browser import browsing, logged_in
+from tests.unit.console.examples import FORMS, PATHS
+
+
+class _Attributes(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str, str]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [(tag, name, value or "") for name, value in attrs]
+
+
+def test_every_page_and_action_has_an_example() -> None:
+    assert set(PATHS) == {page.name for page in PAGES}
+    assert set(FORMS) == {action.name for action in ACTIONS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page(page: Page) -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            reply = await browser.get(PATHS[page.name])
+            html = reply.body.decode()
+            assert reply.status == 200, html
+            assert reply.headers["content-security-policy"] == CSP
+            assert reply.headers["cache-control"] == "no-store"
+            assert "<h1>" in html
+            attributes = _Attributes(html).found
+            assert not [each for each in attributes if each[1] == "style" or each[1].startswith("on")]
+            assert not re.search(r"<script(?! src)|<style", html)
+            links = [value for _, name, value in attributes if name in ("href", "src", "action")]
+            assert links and not [link for link in links if link.startswith(("/", "http", "javascript:"))]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_a_page(page: Page) -> None:
+    from urllib.parse import urljoin
+
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            html = (await browser.get(PATHS[page.name])).body.decode()
+            links = {value for tag, name, value in _Attributes(html).found if (tag, name) == ("a", "href")}
+            for link in links:
+                at = urljoin(f"/console/{PATHS[page.name]}", link).partition("#")[0]
+                reply = await browser.get(at.removeprefix("/console/"))
+                assert reply.status == 200, (link, reply.body)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_viewer_who_may_only_inspect_sees_no_button_for_changes(page: Page) -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser, Right.INSPECT)
+            html = (await browser.get(PATHS[page.name])).body.decode()
+            actions = {value for tag, name, value in _Attributes(html).found if (tag, name) == ("form", "action")}
+            # Links are relative: the last parts name the action.
+            assert {action.lstrip("./") for action in actions} <= {"logout"} | _own_token_actions()
+
+    asyncio.run(scenario())
+
+
+def _own_token_actions() -> set[str]:
+    """Return the actions that need no right to manage."""
+    return {path for name, (path, _) in FORMS.items() if name in ("create_token", "revoke_token")}
+
+
+def test_an_unknown_page() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            for method in ("GET", "POST"):
+                headers = {"sec-fetch-site": "same-origin"}
+                reply = await browser.call(method, "/console/nothing/here", headers=headers)
+                assert reply.status == 404
+                assert reply.headers["content-security-policy"] == CSP
+                assert b"../../static/console.css" in reply.body or b"../static/console.css" in reply.body
+
+    asyncio.run(scenario())
+
+
+def test_a_group_that_does_not_exist() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            reply = await browser.get("groups/nobody")
+            assert reply.status == 404
+            assert b"group_not_found" in reply.body
+
+    asyncio.run(scenario())
+
+
+def test_without_a_slash_at_the_end() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            reply = await browser.call("GET", "/console")
+            assert (reply.status, reply.headers["location"]) == (307, "console/")
+            assert (await browser.call("GET", "/consoles")).status == 404
+
+    asyncio.run(scenario())
+
+
+def test_static_files_are_kept_by_the_browser() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            html = (await browser.get("login")).body.decode()
+            for path in re.findall(r'(?:href|src)="\./(static/[^"]+)"', html):
+                reply = await browser.get(path)
+                assert reply.status == 200
+                assert "immutable" in reply.headers["cache-control"]
+                assert reply.headers["x-content-type-options"] == "nosniff"
+            assert (await browser.get("static/app.py")).status == 404
+
+    asyncio.run(scenario())
