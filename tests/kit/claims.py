@@ -76,6 +76,7 @@ CLAIMS = (
         kinds=frozenset(("console", "yaml")),
         pages=_on("howto/manage-topics-as-files.md"),
     ),
+    Claim(test="tests/integration/test_deploy.py", kinds=frozenset(("yaml",)), pages=_on("howto/deploy.md")),
     Claim(test="tests/integration/test_doctor.py", kinds=frozenset(("console",)), pages=_on("howto/run-doctor.md")),
 )
 """Add an entry when a test of your own runs the blocks of a page."""
