@@ -145,6 +145,7 @@ class _Console:
             check_name_of_machine(request.headers.get("host", ""))
         return View(
             log=log,
+            open_log=lambda secret: self._log(request, secret),
             servers=self._servers,
             viewer=viewer,
             path={name: str(text) for name, text in request.path_params.items()},
@@ -209,7 +210,7 @@ class _Console:
         frame: Mapping[str, object] = {
             "root": _root(request),
             "title": title,
-            "menu": _MENU,
+            "menu": [page for page in _MENU if viewer is not None and (not page.right or viewer.may(page.right))],
             "here": here,
             "section": here.partition("/")[0],
             "viewer": viewer,

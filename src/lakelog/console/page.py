@@ -36,6 +36,7 @@ class View:
 
     Attributes:
         log: The client with the viewer's token.
+        open_log: Return a client with another token, which the caller closes.
         servers: The servers, for their health.
         viewer: The person at the browser.
         path: The variable parts of the path.
@@ -44,6 +45,7 @@ class View:
     """
 
     log: AsyncLakelog
+    open_log: Callable[[str], AsyncLakelog]
     servers: Servers
     viewer: Viewer
     path: Mapping[str, str]
@@ -87,6 +89,7 @@ class Page:
         show: Return the values of the template.
         menu: The label in the navigation; empty if the page is not there.
         key: The letter that opens the page after `g`; empty for none.
+        right: The right without which the navigation leaves the page out; empty if the page needs no certain right.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Page:
     show: Callable[[View], Awaitable[Values]]
     menu: str = ""
     key: str = ""
+    right: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,28 @@ class ViewerAddress:
     client: tuple[str, int] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReport:
+    """The report of one server about itself.
+
+    Attributes:
+        place: The URL of the server.
+        health: The result of its readiness check; None if the server does not respond.
+        failure: Why there is no report; empty if there is one.
+        metrics: Its metrics, as Prometheus reads them; empty if there are none.
+    """
+
+    place: str
+    health: Health | None = None
+    failure: str = ""
+    metrics: str = ""
+
+    @property
+    def cells_unreachable(self) -> bool:
+        """Return whether a cell does not respond to the server."""
+        return self.health is not None and self.health.status in ("degraded", "unavailable")
+
+
 class Servers(Protocol):
     """The servers of one installation."""
 
@@ -50,6 +72,10 @@ class Servers(Protocol):
 
     async def health(self) -> Health:
         """Return what the readiness check reports, also if the server is not ready."""
+        ...
+
+    async def reports(self) -> list[ServerReport]:
+        """Return what each server reports about itself."""
         ...
 
 
@@ -71,7 +97,14 @@ class LocalServer:
 
     async def health(self) -> Health:
         """Return what `/readyz` of this server reports."""
-        return await _health(_LocalConnections(_HERE, self._app, None), "", "localhost")
+        return await _health(self._connections(), "", "localhost")
+
+    async def reports(self) -> list[ServerReport]:
+        """Return the report of this server."""
+        return [await _report("This server", self._connections(), "", "localhost")]
+
+    def _connections(self) -> AsyncConnections:
+        return _LocalConnections(_HERE, self._app, None)
 
 
 class RemoteServers:
@@ -96,6 +129,14 @@ class RemoteServers:
             except (Unavailable, OutcomeUnknown) as error:
                 failure = error
         raise failure or Unavailable("The URL names no server.")
+
+    async def reports(self) -> list[ServerReport]:
+        """Return the reports of all servers of the URL."""
+        asked = (
+            _report(str(each.address), self._connections[each.address], each.prefix, each.host_header)
+            for each in self._servers
+        )
+        return list(await asyncio.gather(*asked))
 
 
 _HERE = SocketAddress(host="localhost", port=80, tls=False)
@@ -161,9 +202,22 @@ def _split(lines: list[str]) -> list[tuple[str, str, str]]:
     return [line.partition(":") for line in lines]
 
 
+async def _get(connections: AsyncConnections, target: str, host: str) -> HttpResponse:
+    head = f"GET {target} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n"
+    return await connections.request(head, b"", CALL_SECONDS)
+
+
+async def _report(place: str, connections: AsyncConnections, prefix: str, host: str) -> ServerReport:
+    try:
+        health = await _health(connections, prefix, host)
+        metrics = (await _get(connections, f"{prefix}/metrics", host)).body.decode("utf-8", "replace")
+    except (Unavailable, OutcomeUnknown) as error:
+        return ServerReport(place=place, failure=error.detail)
+    return ServerReport(place=place, health=health, metrics=metrics)
+
+
 async def _health(connections: AsyncConnections, prefix: str, host: str) -> Health:
-    head = f"GET {prefix}/readyz HTTP/1.1\r\nhost: {host}\r\naccept: application/json\r\n"
-    answer = await connections.request(head, b"", CALL_SECONDS)
+    answer = await _get(connections, f"{prefix}/readyz", host)
     try:
         return msgspec.json.decode(answer.body, type=Health)
     except msgspec.MsgspecError as error:

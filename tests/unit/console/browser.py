@@ -21,6 +21,8 @@ class Browser:
     def __init__(self, made: World, host: str = "lakelog.example") -> None:
         self.world = made
         self.host = host
+        self.child = ""
+        """The id of a child of the installation's token."""
         self.cookies: dict[str, str] = {}
 
     async def call(
@@ -55,8 +57,10 @@ class Browser:
         self, path: str, fields: Mapping[str, str] | None = None, headers: Mapping[str, str] = SAME_ORIGIN
     ) -> Reply:
         """Return the response to a submitted form, without following a redirect."""
+        path = path.replace("CHILD", self.child)
+        fields = {name: text.replace("TOKEN", self.world.token) for name, text in (fields or {}).items()}
         form = {"content-type": "application/x-www-form-urlencoded", **headers}
-        return await self.call("POST", f"/console/{path}", body=urlencode(fields or {}).encode(), headers=form)
+        return await self.call("POST", f"/console/{path}", body=urlencode(fields).encode(), headers=form)
 
     async def submit(self, path: str, fields: Mapping[str, str] | None = None) -> Reply:
         """Submit a form, and return the page that is shown then."""
@@ -83,7 +87,10 @@ async def browsing(
         consume = {"topic": "orders", "group": "billing", "owner": "w-1", "request_id": "r1", "start_from": "earliest"}
         reply = await made.call("POST", "/v1/consume", json=consume, headers={"host": "localhost"})
         assert reply.status == 200, reply.body
-        yield Browser(made, host)
+        browser = Browser(made, host)
+        if authenticate:
+            browser.child = (await made.call("POST", "/v1/tokens", json={"name": "another session"})).json["id"]
+        yield browser
 
 
 async def logged_in(browser: Browser, *rights: Right) -> Browser:

@@ -11,6 +11,11 @@ PATHS: Mapping[str, str] = {
     "groups": "groups",
     "group": "groups/billing",
     "seek": "groups/billing/seek?topic=orders&position=earliest",
+    "pipelines": "pipelines",
+    "servers": "servers",
+    "tokens": "tokens",
+    "audit": "audit",
+    "marks": "marks",
     "names": "names",
 }
 """The path of each page, by its name."""
@@ -23,8 +28,11 @@ FORMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "seek": ("groups/billing/seek", {"topic": "orders", "position": "earliest"}),
     "skip": ("groups/billing/skip", {"topic": "orders", "partition": "0", "offset": "1"}),
     "alter": ("groups/billing/alter", {"window": "100"}),
+    "create_token": ("tokens", {"name": "for a script", "token": "TOKEN", "right_read": "yes", "hours": "1"}),
+    "revoke_token": ("tokens/CHILD/revoke", {}),
+    "create_mark": ("marks", {"text": "deploy 1.4"}),
 }
-"""The path and the fields of each action, by its name. They succeed with the right to manage."""
+"""The path and the fields of each action, by its name. They succeed with the right to manage.
 
-FIRST: Mapping[str, str] = {"resume": "pause", "resume_topic": "pause_topic"}
-"""The action to run before another one, so that the other one changes something."""
+`TOKEN` is the token of the installation, and `CHILD` the id of its child.
+"""

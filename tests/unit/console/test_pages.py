@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from html.parser import HTMLParser
+from urllib.parse import urljoin
 
-import pytest
-
-from lakelog.console.page import Page
 from lakelog.console.pages import ACTIONS, PAGES
 from lakelog.console.security import CSP
 from lakelog.model.token import Right
@@ -31,52 +29,55 @@ def test_every_page_and_action_has_an_example() -> None:
     assert set(FORMS) == {action.name for action in ACTIONS}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page(page: Page) -> None:
+def test_every_page() -> None:
     async def scenario() -> None:
         async with browsing() as browser:
             await logged_in(browser)
-            reply = await browser.get(PATHS[page.name])
-            html = reply.body.decode()
-            assert reply.status == 200, html
-            assert reply.headers["content-security-policy"] == CSP
-            assert reply.headers["cache-control"] == "no-store"
-            assert "<h1>" in html
-            attributes = _Attributes(html).found
-            assert not [each for each in attributes if each[1] == "style" or each[1].startswith("on")]
-            assert not re.search(r"<script(?! src)|<style", html)
-            links = [value for _, name, value in attributes if name in ("href", "src", "action")]
-            assert links and not [link for link in links if link.startswith(("/", "http", "javascript:"))]
+            for page in PAGES:
+                reply = await browser.get(PATHS[page.name])
+                html = reply.body.decode()
+                assert reply.status == 200, html
+                assert reply.headers["content-security-policy"] == CSP
+                assert reply.headers["cache-control"] == "no-store"
+                assert "<h1>" in html, page.name
+                attributes = _Attributes(html).found
+                assert not [each for each in attributes if each[1] == "style" or each[1].startswith("on")], page.name
+                assert not re.search(r"<script(?! src)|<style", html), page.name
+                links = [value for _, name, value in attributes if name in ("href", "src", "action")]
+                outside = [link for link in links if link.startswith(("/", "http", "javascript:"))]
+                assert links and not outside, page.name
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_of_a_page_leads_to_a_page(page: Page) -> None:
-    from urllib.parse import urljoin
-
+def test_every_link_leads_to_a_page() -> None:
     async def scenario() -> None:
         async with browsing() as browser:
             await logged_in(browser)
-            html = (await browser.get(PATHS[page.name])).body.decode()
-            links = {value for tag, name, value in _Attributes(html).found if (tag, name) == ("a", "href")}
-            for link in links:
-                at = urljoin(f"/console/{PATHS[page.name]}", link).partition("#")[0]
-                reply = await browser.get(at.removeprefix("/console/"))
-                assert reply.status == 200, (link, reply.body)
+            seen: set[str] = set()
+            for page in PAGES:
+                html = (await browser.get(PATHS[page.name])).body.decode()
+                links = {value for tag, name, value in _Attributes(html).found if (tag, name) == ("a", "href")}
+                for link in links:
+                    at = urljoin(f"/console/{PATHS[page.name]}", link).partition("#")[0]
+                    if at not in seen:
+                        reply = await browser.get(at.removeprefix("/console/"))
+                        assert reply.status == 200, (page.name, link, reply.body)
+                        seen.add(at)
+            assert {"/console/topics/orders", "/console/groups/billing", "/console/audit"} <= seen
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_viewer_who_may_only_inspect_sees_no_button_for_changes(page: Page) -> None:
+def test_a_viewer_who_may_only_inspect_sees_no_button_for_changes() -> None:
     async def scenario() -> None:
         async with browsing() as browser:
             await logged_in(browser, Right.INSPECT)
-            html = (await browser.get(PATHS[page.name])).body.decode()
-            actions = {value for tag, name, value in _Attributes(html).found if (tag, name) == ("form", "action")}
-            # Links are relative: the last parts name the action.
-            assert {action.lstrip("./") for action in actions} <= {"logout"} | _own_token_actions()
+            for page in PAGES:
+                html = (await browser.get(PATHS[page.name])).body.decode()
+                actions = {value for tag, name, value in _Attributes(html).found if (tag, name) == ("form", "action")}
+                # Links are relative.
+                assert {action.lstrip("./") for action in actions} <= {"logout"} | _own_token_actions(), page.name
 
     asyncio.run(scenario())
 

@@ -8,7 +8,7 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.group import Order
 from lakelog.model.stuck import StuckCode
 
-SHOWN = 200
+SHOWN = 100
 """How many partitions and leases a page shows. The command line shows all."""
 
 

@@ -10,7 +10,7 @@ from lakelog.console.page import Action, Form, Page, Values, View
 from lakelog.errors import SchemaNotFound
 from lakelog.model.schema import TopicSchema
 
-SHOWN = 200
+SHOWN = 50
 """How many partitions the table shows. The command line shows all."""
 
 
