@@ -140,10 +140,15 @@ class _Connection:
         self._there = there
         self._home = home
 
-    def __getattr__(self, verb: str) -> Any:
-        call = partial(self._call, verb, getattr(self._there, verb), _is_read(verb))
-        self.__dict__[verb] = call
-        return call
+    def __getattr__(self, name: str) -> Any:
+        """Return a verb of the store, or the connection to a part of it, such as its groups."""
+        there = getattr(self._there, name)
+        if callable(there):
+            here: Any = partial(self._call, name, there, _is_read(name))
+        else:
+            here = _Connection(self._database, self._node, there, self._home)
+        self.__dict__[name] = here
+        return here
 
     async def _call(self, verb: str, method: Any, is_read: bool, *args: Any, **kwargs: Any) -> Any:
         database = self._database
@@ -218,10 +223,6 @@ class _Connection:
 class _StoreConnection(_Connection):
     def __init__(self, database: SimulatedDatabase, node: Node, there: MemoryStore) -> None:
         super().__init__(database, node, there, self)
-        self.groups = _Connection(database, node, there.groups, self)
-        self.cold = _Connection(database, node, there.cold, self)
-        self.staging = _Connection(database, node, there.staging, self)
-        self.elections = _Connection(database, node, there.elections, self)
         # Without faults: the clients of the simulation delay no message and have no outbox.
         self.scheduled = there.scheduled
         self.relays = there.relays
@@ -278,10 +279,6 @@ class _Sealing(_StoreConnection):
 class _Catalog(_Connection):
     def __init__(self, database: SimulatedDatabase, node: Node, there: MemoryCatalog) -> None:
         super().__init__(database, node, there)
-        self.groups = _Connection(database, node, there.groups)
-        self.orphans = _Connection(database, node, there.orphans)
-        self.pipelines = _Connection(database, node, there.pipelines)
-        self.writes = _Connection(database, node, there.writes)
         self.on_replaced = there.on_replaced
         self.level = there.level
 
