@@ -189,6 +189,14 @@ def test_the_rate_is_limited_and_every_micro_batch_is_full(lake: Lake) -> None:
     assert topic.read_all()
 
 
+def test_the_size_of_a_micro_batch_is_limited(lake: Lake) -> None:
+    topic = lake.topic(messages=100)
+    size = sum(lake.log.lake.watermarks(topic.name).bytes.values())
+    query = topic.run(start="earliest", maxBytesPerTrigger=str(size // 4))
+    assert len(query.recentProgress) in (4, 5)
+    assert topic.read_all()
+
+
 def test_removed_messages_end_the_query_unless_its_options_say_otherwise_and_are_counted(lake: Lake) -> None:
     topic = lake.topic(messages=90)
     topic.run(start="earliest")

@@ -6,7 +6,7 @@ The engine makes them, HTTP carries them, and the client returns them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -130,6 +130,8 @@ class Watermarks:
         starts: The log start of each partition.
         ends: The high watermark of each partition.
         now: The database's time.
+        bytes: The stored bytes of all messages that were ever appended to each partition; empty from a server that
+            does not report them.
     """
 
     incarnation: int
@@ -137,6 +139,7 @@ class Watermarks:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     now: datetime
+    bytes: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

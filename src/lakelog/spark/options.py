@@ -21,6 +21,7 @@ STREAM_OPTIONS = (
     "start",
     "startOffsets",
     "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
     "failOnDataLoss",
     "minMessagesPerTrigger",
     "maxTriggerDelay",

@@ -228,6 +228,7 @@ class Lake:
             starts={partition: head.log_start for partition, head in heads.items()},
             ends={partition: head.next_offset for partition, head in heads.items()},
             now=await self._cells[topic.cells[0]].clock(),
+            bytes={partition: head.total_bytes for partition, head in heads.items()},
         )
 
     async def _heads(self, topic: Topic) -> dict[int, Head]:

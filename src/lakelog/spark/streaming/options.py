@@ -36,6 +36,8 @@ class StreamOptions:
     """True if the options say where to start."""
     start_offsets: Mapping[int, int] = field(default_factory=dict)
     max_messages: int | None = None
+    max_bytes: int | None = None
+    """The stored bytes of a micro-batch, approximately."""
     min_messages: int = 1
     """A micro-batch waits for this many messages, but not longer than the maximum delay."""
     max_delay_seconds: float = 900.0
@@ -55,7 +57,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     group, offsets = given.get("group"), offsets_of(given.get("startoffsets"), "startOffsets")
     start, start_time = _start(given.get("start", LATEST))
     most, least = given.get("maxmessagespertrigger"), given.get("minmessagespertrigger")
-    wait = given.get("idlewaitms")
+    size, wait = given.get("maxbytespertrigger"), given.get("idlewaitms")
     if "maxtriggerdelay" in given and least is None:
         raise InvalidRequest("Option `maxTriggerDelay` limits how long `minMessagesPerTrigger` waits. Set that too.")
     return StreamOptions(
@@ -66,6 +68,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         has_start="start" in given or offsets is not None,
         start_offsets=offsets or {},
         max_messages=None if most is None else _number("maxMessagesPerTrigger", most, 1, 2**62),
+        max_bytes=None if size is None else _number("maxBytesPerTrigger", size, 1, 2**62),
         min_messages=1 if least is None else _number("minMessagesPerTrigger", least, 1, 2**62),
         max_delay_seconds=_delay(given.get("maxtriggerdelay", DEFAULT_DELAY)),
         fail_on_data_loss=_flag("failOnDataLoss", given.get("failondataloss", "true")),

@@ -185,6 +185,25 @@ def advance(begin: Offsets, ends: Offsets, limit: int | None) -> dict[int, int]:
     return {partition: at + shares[partition] for partition, at in begin.items()}
 
 
+def message_limit(begin: Offsets, marks: Watermarks, max_bytes: int | None, max_messages: int | None) -> int | None:
+    """Return the number of messages after which the next micro-batch ends; None for no limit.
+
+    The size of the unread messages is an estimate: their number, times the average size in their partition.
+    """
+    if max_bytes is None:
+        return max_messages
+    count, size = 0, 0.0
+    for partition, at in begin.items():
+        end = marks.ends.get(partition, at)
+        if end > at:
+            count += end - at
+            size += (end - at) * marks.bytes.get(partition, 0) / end
+    if size <= max_bytes:
+        return max_messages
+    limit = max(1, int(count * max_bytes / size))
+    return limit if max_messages is None else min(limit, max_messages)
+
+
 def grown(positions: Mapping[int, GroupPosition], offsets: Offsets) -> dict[int, int]:
     """Return those of the offsets that the group has not reached."""
     return {

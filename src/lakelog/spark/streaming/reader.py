@@ -47,6 +47,7 @@ from lakelog.spark.streaming.planning import (
     data_loss,
     first_offsets,
     ignoring,
+    message_limit,
     past,
     reconcile,
     removal_text,
@@ -117,7 +118,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell(options, reached, begin, marks)
         if self._is_waiting(reached, begin, marks):
             return start
-        end = advance(begin, marks.ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = advance(begin, marks.ends, message_limit(begin, marks, self._options.max_bytes, most))
         if reached.incarnation is not None and end == due:
             self._idle_wait.end_idle()
             return start

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelog.errors import InvalidRequest, PositionRefused
+from lakelog.model.lake import Watermarks
 from lakelog.model.seek import GroupPosition
 from lakelog.spark.streaming.options import parse_stream_options
-from lakelog.spark.streaming.planning import Restart, StreamOffset, advance, begin_at, by_epoch, grown, reconcile
+from lakelog.spark.streaming.planning import (
+    Restart,
+    StreamOffset,
+    advance,
+    begin_at,
+    by_epoch,
+    grown,
+    message_limit,
+    reconcile,
+)
 
 OFFSETS = st.dictionaries(st.integers(0, 20), st.integers(0, 10_000), max_size=8)
 
@@ -50,6 +62,21 @@ def test_s22_the_next_end_is_within_the_log_and_uses_up_the_limit(
 
 def test_a_limit_is_shared_by_what_partitions_have() -> None:
     assert advance({0: 0, 1: 0, 2: 5}, {0: 900, 1: 100, 2: 5}, 100) == {0: 90, 1: 10, 2: 5}
+
+
+def test_a_limit_in_bytes_is_a_number_of_messages_of_the_average_size() -> None:
+    """Partition 0 has messages of 10 bytes, partition 1 of 100, and partition 2 nothing to read."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    marks = Watermarks(
+        incarnation=7, epoch=0, starts={}, ends={0: 200, 1: 50, 2: 5}, now=at, bytes={0: 2000, 1: 5000, 2: 9}
+    )
+    begin = {0: 100, 1: 40, 2: 5}
+    assert message_limit(begin, marks, 1000, None) == 55
+    assert message_limit(begin, marks, 1000, 20) == 20
+    assert message_limit(begin, marks, 1, None) == 1
+    assert message_limit(begin, marks, 2000, None) is None
+    assert message_limit(begin, marks, None, 20) == 20
+    assert message_limit(begin, replace(marks, bytes={}), 1, None) is None
 
 
 def test_an_end_before_the_beginning_moves_nothing() -> None:
@@ -135,6 +162,7 @@ def test_options_are_parsed_whatever_their_case() -> None:
         ({"topic": "orders", "grop": "x"}, "Did you mean `group`"),
         ({"topic": "orders", "start": "middle"}, "earliest, latest or a time"),
         ({"topic": "orders", "maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
+        ({"topic": "orders", "maxBytesPerTrigger": "1 MB"}, "maxBytesPerTrigger"),
         ({"topic": "orders", "sessionMs": "soon"}, "sessionMs"),
         ({"topic": "orders", "failOnDataLoss": "no"}, "`failOnDataLoss` must be true or false, not 'no'"),
     ],
