@@ -22,6 +22,12 @@ COLUMNS, ROWS = 80, 24
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 
 
+def shown(printed: str) -> str:
+    """Return what a terminal shows: without colours, and with only the last state of an overwritten line."""
+    text = _ESCAPE.sub("", printed).replace("\r\n", "\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
 class Running:
     """A command in its own pseudo-terminal; what it prints is kept."""
 
@@ -46,9 +52,8 @@ class Running:
 
     @property
     def printed(self) -> str:
-        """Return the text of the terminal: without colours, and with only the last state of an overwritten line."""
-        text = _ESCAPE.sub("", bytes(self._printed).decode(errors="replace")).replace("\r\n", "\n")
-        return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+        """Return what the terminal shows."""
+        return shown(bytes(self._printed).decode(errors="replace"))
 
     def press_ctrl_c(self) -> None:
         os.write(self._terminal, b"\x03")
