@@ -395,6 +395,70 @@ async def test_registering_while_others_append(backing: Backing) -> None:
         assert firsts == [0, *ends[:-1]]
 
 
+def merged(*parts: Segment) -> Segment:
+    """Return a segment of the range of all parts."""
+    first, last = parts[0], parts[-1]
+    path = f"{first.path.split('/')[0]}/{first.first}-{last.end}-{secrets.token_hex(4)}"
+    return replace(last, first=first.first, first_at=first.first_at, path=path, content_hash="ef")
+
+
+async def test_segments_are_replaced_by_one(backing: Backing) -> None:
+    """S20: readers find the same offsets in the new segment, and a repeat of the call changes nothing."""
+    async with backing.store_pair() as (one, other):
+        pid = await filled(one, 3, 3, 3, 3)
+        made = await tiered(one, pid, 3, 6, 9, 12)
+        new = replace(merged(*made[:3]), groups=(0, 4))
+        assert await one.cold.replace(pid, made[:3], [new]) == REGISTERED
+        assert await other.cold.replace(pid, made[:3], [new]) == KNOWN
+        (plan,) = await other.cold.plans([ColdPlanRequest(pid=pid)])
+        assert list(plan.segments) == [new, made[3]]
+        assert await other.cold.paths_known([each.path for each in (*made, new)]) == {new.path, made[3].path}
+        await one.roll()
+        await appended(one, plain(pid, 3))
+        read = await one.read(pid, 4, max_messages=1, max_bytes=1)
+        assert read is not None and read.segment == new
+        assert await one.cold.verified([(pid, made[0])]) == [False]
+        assert await register(one, pid, made[0]) == [refused("overlap")]
+        assert await ranges(one, pid, 1000) == [(12, 15, 16)]
+
+
+async def test_a_segment_is_replaced_by_its_parts(backing: Backing) -> None:
+    async with backing.store() as store:
+        pid = await filled(store, 3, 3, 3, 3)
+        parts = [await segment(store, pid, 0, 3), await segment(store, pid, 3, 9)]
+        (whole, rest) = await tiered(store, pid, 9, 12)
+        assert await store.cold.replace(pid, [whole], parts) == REGISTERED
+        (plan,) = await store.cold.plans([ColdPlanRequest(pid=pid)])
+        assert list(plan.segments) == [*parts, rest]
+        # A part counts the bytes of the whole segment: retention by bytes may keep too much, never too little.
+        assert await store.offset_at_bytes(pid, 33) == 0
+        assert await store.offset_at_bytes(pid, 16) == 9
+
+
+async def test_only_registered_and_verified_segments_are_replaced(backing: Backing) -> None:
+    """S20, S22, S23."""
+    async with backing.store_pair() as (one, other):
+        pid = await filled(one, 3, 3, 3)
+        made = await tiered(one, pid, 3, 6)
+        waiting = await segment(one, pid, 6, 9)
+        await register(one, pid, waiting)
+        assert await one.cold.replace(pid, [made[1], waiting], [merged(made[1], waiting)]) == refused("replaced")
+        forged = replace(made[1], content_hash="12")
+        assert await one.cold.replace(pid, [made[0], forged], [merged(*made)]) == refused("replaced")
+        assert await one.cold.replace(pid, made, [replace(merged(*made), path=waiting.path)]) == refused("path")
+        assert await one.cold.replace(new_pids(1)[0], made, [merged(*made)]) == refused("missing")
+        rivals = [merged(*made), merged(*made)]
+        answers = await asyncio.gather(
+            *(store.cold.replace(pid, made, [rival]) for store, rival in zip((one, other), rivals, strict=True))
+        )
+        assert sorted(answers, key=lambda answer: answer.status) == [REGISTERED, refused("replaced")]
+        winner = rivals[answers.index(REGISTERED)]
+        await one.log_start_raise([(pid, 6)])
+        assert await one.cold.replace(pid, [winner], [merged(winner)]) == refused("below")
+        await one.heads_close([pid], HeadState.DELETED)
+        assert await one.cold.replace(pid, [winner], [merged(winner)]) == refused("deleted")
+
+
 async def test_orphans_are_old_only_after_their_first_look(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         paths = [f"e1/{secrets.token_hex(8)}" for _ in range(3)]

@@ -100,6 +100,7 @@ def _bind_lake(verbs: Verbs, engine: Engine) -> None:
     verbs.bind_scoped(lake.REGISTER_SEGMENTS, engine.lake.register)
     verbs.bind_scoped(lake.VERIFIED_SEGMENTS, engine.lake.verified)
     verbs.bind_scoped(lake.UNREGISTER_SEGMENTS, engine.lake.unregister)
+    verbs.bind_scoped(lake.REPLACE_SEGMENTS, engine.lake.replace)
     verbs.bind_scoped(lake.UNVERIFIED_SEGMENTS, engine.lake.unverified)
     verbs.bind_scoped(lake.LOAD, engine.loads.load)
     verbs.bind_scoped(lake.FIND_LOAD, engine.loads.find)

@@ -204,6 +204,24 @@ class SegmentsRequest(Request, frozen=True, kw_only=True):
             check_times(segment, "first_at", "last_at")
 
 
+class ReplaceSegmentsRequest(Request, frozen=True, kw_only=True):
+    """Segments of a topic to replace by others of the same partition and range.
+
+    Attributes:
+        topic: The name of the topic.
+        old: The segments to replace, by offset, without a gap.
+        new: The segments that replace them, by offset, without a gap. Their files were read back.
+    """
+
+    topic: Name
+    old: Annotated[list[Segment], Meta(min_length=1, max_length=MAX_SEGMENTS)]
+    new: Annotated[list[Segment], Meta(min_length=1, max_length=MAX_SEGMENTS)]
+
+    def __post_init__(self) -> None:
+        for segment in (*self.old, *self.new):
+            check_times(segment, "first_at", "last_at")
+
+
 class UnverifiedRequest(Request, frozen=True, kw_only=True):
     """A request for the segments of a topic that are registered and not verified."""
 
@@ -223,7 +241,7 @@ class SegmentResults(Value, frozen=True, kw_only=True):
 
 
 class RegisterStatus(StrEnum):
-    """The outcome of a registration."""
+    """The outcome of a registration or replacement."""
 
     REGISTERED = "registered"
     """The segment is registered now."""

@@ -36,6 +36,7 @@ REASONS = {
     "boundary": "The segment does not end at the end of a hot batch.",
     "other": "The last message of the segment differs from the log.",
     "path": "Another segment has the same path.",
+    "replaced": "A segment to replace is not registered and verified with these messages.",
     "swept": "The file was unregistered for too long and may be swept. Write it again under another name.",
     "sealed": "The partition is sealed.",
     "moved": "Messages were published to the partition since the files were written.",
@@ -104,6 +105,16 @@ class ColdStore(Protocol):
         Within a partition, segments are processed by offset. A segment is registered only if it follows the previous
         one without a gap (the first one must hold the log start), overlaps no other segment, and ends at the end of a
         hot batch. Repeating a registration returns the status `known`. After `OutcomeUnknown`, repeat the call.
+        """
+        ...
+
+    async def replace(self, pid: int, old: Sequence[Segment], new: Sequence[Segment]) -> Registered:
+        """Replace verified segments by others that hold the same messages, all or none.
+
+        Both lists are sorted by offset, have no gaps and cover the same range; the caller checks that, and has read the
+        new files back. The old segments must still be registered and verified with their paths and content hashes, the
+        partition must exist, and the range must not be wholly below the log start. Readers use the new segments
+        immediately. Repeating a replacement returns the status `known`. After `OutcomeUnknown`, repeat the call.
         """
         ...
 

@@ -69,6 +69,7 @@ BODIES: dict[str, Any] = {
     "verified_segments": {"segments": [SEGMENT]},
     "unregister_segments": {"segments": [SEGMENT]},
     "load": {"name": "history", "incarnation": 1, "parts": [{"partition": 0, "first": 0, "fingerprint": "0a"}]},
+    "replace_segments": {"old": [SEGMENT], "new": [SEGMENT]},
     "look": {"paths": ["e1/a"]},
     "swept": {"paths": ["e1/a"]},
     "decide": {"write_id": "w", "attempts": [], "count": 0, "incarnation": 1, "epoch": 0},

@@ -23,6 +23,7 @@ from lakelog.model.lake import (
     PlanOptions,
     PlanRequest,
     Registered,
+    ReplaceSegmentsRequest,
     SegmentsRequest,
     SweptRequest,
     TierableRequest,
@@ -145,6 +146,19 @@ class Lake:
         requests = [SegmentsRequest(topic=topic, segments=page) for page in _pages(segments)]
         pages = [self._calls.call(operations.UNREGISTER_SEGMENTS, request) for request in requests]
         return [result for page in pages for result in page.results]
+
+    def replace(self, topic: str, old: Sequence[Segment], new: Sequence[Segment]) -> Registered:
+        """Replace verified segments by others that hold the same messages. Return the outcome.
+
+        The files of the old segments remain until they are swept, so that readers with an earlier plan still find them.
+
+        Args:
+            topic: The name of the topic.
+            old: The segments to replace: up to 1,000 of one partition, by offset, without a gap.
+            new: The segments that replace them: up to 1,000 of the same range, whose files were read back.
+        """
+        request = ReplaceSegmentsRequest(topic=topic, old=list(old), new=list(new))
+        return self._calls.call(operations.REPLACE_SEGMENTS, request)
 
     def unverified(self, topic: str) -> list[Segment]:
         """Return the segments that are registered and not verified: the process that wrote them may have died.

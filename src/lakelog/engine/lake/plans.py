@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TypeVar
 
 from lakelog.engine.groups.positions import gathered, heads_of
@@ -129,6 +130,20 @@ class Lake:
     async def unregister(self, scope: Scope, request: lake.SegmentsRequest) -> lake.SegmentResults:
         """Unregister segments that are not verified, and return whether each is now unregistered."""
         return await self._settled(scope, request, lambda store, placed: store.unregister(placed))
+
+    async def replace(self, scope: Scope, request: lake.ReplaceSegmentsRequest) -> lake.Registered:
+        """Replace verified segments of a partition by others of the same range, in one transaction."""
+        topic, old, new = await self._topics.refresh(scope, request.topic), request.old, request.new
+        for segment in (*old, *new):
+            check_segment(topic, segment)
+        _check_replacement(old, new)
+        if not all(_is_of(topic, segment) for segment in (*old, *new)):
+            return taken("deleted")
+        # As in `register`: a file that was unused for half a day may be swept at any moment.
+        if await self._catalog.orphans.old([each.path for each in new], age=lake.ORPHAN_AGE / 2):
+            return taken("swept")
+        partition = new[0].partition
+        return await self._cells[topic.cells[partition]].cold.replace(topic.pid(partition), old, new)
 
     async def unverified(self, scope: Scope, request: lake.UnverifiedRequest) -> lake.Segments:
         topic = await self._topics.refresh(scope, request.topic)
@@ -309,6 +324,17 @@ def check_segment(topic: Topic, segment: Segment) -> None:
         raise InvalidRequest(f"Segment {segment.path} has no messages.", path=segment.path)
     if _is_of(topic, segment) and not 0 <= segment.partition < topic.partitions:
         raise no_partition(topic, segment.partition)
+
+
+def _check_replacement(old: Sequence[Segment], new: Sequence[Segment]) -> None:
+    """Raise `InvalidRequest` unless both lists have no gap, and the same partition, bounds, times and epoch."""
+    is_dense = all(before.end == after.first for each in (old, new) for before, after in pairwise(each))
+    ends = [(each[0].first, each[-1].end, each[0].first_at, each[-1].last_at, each[-1].epoch) for each in (old, new)]
+    if not is_dense or ends[0] != ends[1] or len({each.partition for each in (*old, *new)}) != 1:
+        raise InvalidRequest(
+            "The old and the new segments of a replacement must be of one partition, sorted by offset without gaps, "
+            "and begin and end at the same messages."
+        )
 
 
 def _is_of(topic: Topic, segment: Segment) -> bool:

@@ -121,6 +121,29 @@ class MemoryCold:
             answers[part] = self._register(*segments[part])
         return [answers[part] for part in range(len(segments))]
 
+    async def replace(self, pid: int, old: Sequence[Segment], new: Sequence[Segment]) -> Registered:
+        await asyncio.sleep(0)
+        if all(self._same(pid, each) is not None for each in new):
+            return Registered(status=RegisterStatus.KNOWN)
+        head = self._head(pid)
+        if head is None:
+            return taken("missing")
+        found = [self._same(pid, each) for each in old]
+        refusals = {
+            "deleted": head.state is HeadState.DELETED,
+            "below": new[-1].end <= head.log_start,
+            "replaced": not all(
+                stored is not None and stored.verified_at and stored.segment.content_hash == each.content_hash
+                for stored, each in zip(found, old, strict=True)
+            ),
+            "path": any(each.path in self._paths() for each in new),
+        }
+        for reason, applies in refusals.items():
+            if applies:
+                return taken(reason)
+        self._put_in_place([stored for stored in found if stored is not None], pid, new)
+        return Registered(status=RegisterStatus.REGISTERED)
+
     async def verified(self, segments: Sequence[Placed]) -> list[bool]:
         await asyncio.sleep(0)
         answers = []
@@ -270,6 +293,15 @@ class MemoryCold:
             "path": bool(self._paths() & {each.path for each in part.segments}),
         }
         return next((reason for reason, applies in refusals.items() if applies), None)
+
+    def _put_in_place(self, old: Sequence[StoredSegment], pid: int, new: Sequence[Segment]) -> None:
+        stored = self._segments[pid]
+        for each in old:
+            stored.remove(each)
+        for segment in new:
+            # A file that ends within an old one counts the bytes of the whole old one, as on PostgreSQL.
+            bytes_end = next(each.bytes_end for each in old if each.segment.end >= segment.end)
+            insort(stored, StoredSegment(segment=segment, bytes_end=bytes_end, verified_at=self._clock()), key=_end)
 
     def _ranges(self, head: Head, segment_bytes: int, min_bytes: int, old: datetime) -> Iterator[TierRange]:
         start = head.log_start

@@ -78,6 +78,17 @@ class PostgresCold:
         answers = {row["part"]: row for row in rows}
         return [_registered(answers[part]) for part in range(len(segments))]
 
+    async def replace(self, pid: int, old: Sequence[Segment], new: Sequence[Segment]) -> Registered:
+        rows = await self._database.write(
+            _SQL["segments_replace"],
+            pid,
+            *_ranges(old),
+            [segment.content_hash for segment in old],
+            *_ranges(new),
+            *_contents(new),
+        )
+        return _registered(rows[0])
+
     async def verified(self, segments: Sequence[Placed]) -> list[bool]:
         return [row["done"] for row in await self._database.write(_SQL["segments_verify"], *_places(segments))]
 
@@ -146,11 +157,14 @@ class PostgresOrphans:
 
 
 def _places(segments: Sequence[Placed]) -> list[list[Any]]:
+    return [[pid for pid, _ in segments], *_ranges([segment for _, segment in segments])]
+
+
+def _ranges(segments: Sequence[Segment]) -> list[list[Any]]:
     return [
-        [pid for pid, _ in segments],
-        [segment.first for _, segment in segments],
-        [segment.end for _, segment in segments],
-        [segment.path for _, segment in segments],
+        [segment.first for segment in segments],
+        [segment.end for segment in segments],
+        [segment.path for segment in segments],
     ]
 
 

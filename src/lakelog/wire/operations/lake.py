@@ -85,6 +85,15 @@ UNREGISTER_SEGMENTS = manage(
     audit=Audit(text="unregistered segments of topic {topic}", counted=("segments",), in_cells=True),
     problems=(404,),
 )
+REPLACE_SEGMENTS = manage(
+    "replace_segments",
+    f"{_SEGMENTS}/replace",
+    "Replace verified segments by others that hold the same messages",
+    lake.ReplaceSegmentsRequest,
+    lake.Registered,
+    example={"old": _EXAMPLE["segments"], "new": _EXAMPLE["segments"]},
+    audit=Audit(text="replaced segments of topic {topic}", counted=("old", "new"), in_cells=True),
+)
 UNVERIFIED_SEGMENTS = manage(
     "unverified_segments",
     f"{_SEGMENTS}/unverified",

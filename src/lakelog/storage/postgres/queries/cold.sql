@@ -28,6 +28,9 @@ select pid, first_offset, end_offset, bytes from lakelog.tierable($1, $2, $3, $4
 -- segments_register: registers segments and returns a status for each
 select part, status, reason from lakelog.segments_register($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
+-- segments_replace: replaces verified segments by others of the same range, and returns a status
+select status, reason from lakelog.segments_replace($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+
 -- segments_verify: marks segments as verified; readers use them from now on
 with asked as (
     select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) with ordinality as u (pid, first, "end", path, part)
