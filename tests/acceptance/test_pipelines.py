@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 import lakelog
 from lakelog import failpoints
-from lakelog.errors import PipelineBusy, Unavailable
+from lakelog.errors import ObjectStoreUnavailable, PipelineBusy, Unavailable
 from lakelog.model.lake import PlanOptions, RegisterStatus, TierRange
 from lakelog.model.pipeline import RunState
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import conform
-from lakelog.spark import sweep, tier
+from lakelog.spark import compact, sweep, tier, topic
+from lakelog.spark.pipelines.compacting import CompactSummary
 from lakelog.spark.pipelines.tier_tasks import write_all
 from lakelog.spark.pipelines.tiering import TierSummary
 from lakelog.spark.reading.range_reader import ReadTarget
@@ -316,6 +317,49 @@ def test_a_file_is_swept_when_it_was_unused_at_two_looks(
     assert used <= files(folder) and foreign.exists()
     assert len(contents(log, "swept")) == 2
     assert log.pipelines.list("sweep")[0].progress["deleted"] == done["deleted"]
+
+
+def test_compacted_segments_read_the_same(spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet, cli: Cli) -> None:
+    """S20, S22: also by Spark, and by a DataFrame that was planned before."""
+    publish(log, "small")
+    before = contents(log, "small")
+    tiered = tier(spark, "small", segment_bytes=SMALL, min_age=0).segments
+    assert drop_hot(fleet.url)
+    early = topic(spark, "small")
+    dry = cli.run("pipelines", "run", "compact", "small", "--min-age", "0s", "--dry-run").out
+    assert f"small: would rewrite {tiered} segments of {tiered}" in dry and "as 2 files" in dry
+    files = cli.run("pipelines", "plan", "compact", "small", "--min-age", "0s", "--json").json["files"]
+    assert [(each["partition"], each["first"]) for each in files] == [(0, 0), (1, 0)]
+    assert sum(each["segments"] for each in files) == tiered
+    told: list[CompactSummary] = []
+    done = compact(spark, "small", min_age=0, on_progress=told.append)
+    assert (done.messages, done.segments, done.replaced, done.total) == (MESSAGES, 2, tiered, tiered)
+    assert (done.taken, done.failed) == (0, 0) and told[-1] == done
+    assert [len(part.segments) for part in log.lake.plan("small").partitions] == [1, 1]
+    assert contents(log, "small") == before
+    assert topic(spark, "small").count() == early.count() == MESSAGES
+    (run,) = log.pipelines.list("compact", "small")
+    assert (run.state, run.progress["replaced"]) == (RunState.DONE, tiered)
+    said = cli.run("pipelines", "run", "compact", "small", "--min-age", "0s").out.strip()
+    assert said == "small: nothing to compact among 2 segments"
+    waits = cli.run("pipelines", "run", "compact", "small").out
+    assert "segments of the last 1h wait, use --min-age 0s" in waits
+
+
+def test_a_damaged_segment_is_not_compacted(spark: SparkSession, log: lakelog.Lakelog, folder: Path) -> None:
+    """The other partition is; the damaged file stays registered, so that it can be restored."""
+    publish(log, "torn")
+    tier(spark, "torn", segment_bytes=SMALL, min_age=0)
+    torn = log.lake.plan("torn").partitions[0].segments[0]
+    data = bytearray((folder / torn.path).read_bytes())
+    data[100] ^= 1
+    (folder / torn.path).write_bytes(bytes(data))
+    with pytest.raises(ObjectStoreUnavailable, match="its bytes differ from the sealed ones"):
+        compact(spark, "torn", min_age=0)
+    first, second = log.lake.plan("torn").partitions
+    assert torn in first.segments and len(second.segments) == 1
+    (run,) = log.pipelines.list("compact", "torn")
+    assert run.state is RunState.FAILED and run.progress["failed"] == 1
 
 
 def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:

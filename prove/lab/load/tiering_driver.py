@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 import lakelog
 from lakelog import failpoints
 from lakelog.errors import LakelogError, PipelineBusy
-from lakelog.spark.pipelines import runs, tier_tasks, tiering
+from lakelog.spark.pipelines import runs, tasks, tier_tasks, tiering
 from prove.history.recorder import HistoryRecorder
 from prove.lab.load.calls import TOKEN
 from prove.lab.load.plan import LoadClient, TieringPlan
@@ -128,7 +128,7 @@ def _session(plan: TieringPlan) -> Iterator[SparkSession]:
     }
     with local_session(conf, master="local[1]") as spark:
         # The first task takes much longer than the others, so run it before this driver is needed.
-        tier_tasks._in_tasks(spark, [0], _idle)
+        tasks.in_tasks(spark, [0], _idle, tier_tasks.TierResult)
         yield spark
 
 

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakelog.cli.output import print_json, print_result, print_table, say
+from lakelog.cli.pipeline_compact import plan_compact, run_compact
+from lakelog.cli.pipeline_options import (
+    ConfOption,
+    DryOption,
+    MasterOption,
+    TopicOption,
+    find_connection,
+    make_sessions,
+    parse_age,
+)
 from lakelog.cli.progress_bar import ProgressBar
-from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, find_target, open_log
-from lakelog.cli.units import parse_duration, parse_pairs, parse_rate, parse_size
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
+from lakelog.cli.units import parse_duration, parse_rate, parse_size
 from lakelog.model.display import show_count, show_duration, show_since, show_size
 
 if TYPE_CHECKING:
@@ -23,16 +33,14 @@ if TYPE_CHECKING:
     from lakelog.spark.pipelines.tiering import TierSummary
     from lakelog.spark.session import ConnectionSettings
 
-app = typer.Typer(no_args_is_help=True, help="Tier messages to files, sweep files, replay messages, list runs.")
+app = typer.Typer(no_args_is_help=True, help="Tier, compact and sweep files, replay messages, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
 plan_app = typer.Typer(no_args_is_help=True, help="Show what a pipeline would do.")
 app.add_typer(run_app, name="run")
 app.add_typer(plan_app, name="plan")
+run_app.command("compact")(run_compact)
+plan_app.command("compact")(plan_compact)
 
-TopicOption = Annotated[
-    str | None,
-    typer.Option("--topic", help="Only this topic. Default: all, one after another.", autocompletion=complete_topic),
-]
 SizeOption = Annotated[
     str, typer.Option("--segment-size", metavar="SIZE", help="Target size of a segment, in stored bytes.")
 ]
@@ -43,13 +51,6 @@ AgeOption = Annotated[
         metavar="DURATION",
         help="Messages that do not fill a segment wait until they are this old; 0s for no wait.",
     ),
-]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-MasterOption = Annotated[
-    str, typer.Option(help="Where Spark runs: local[2] for two cores of this machine, or spark://host:7077.")
-]
-ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=TEXT", help="A Spark setting. May be repeated.")
 ]
 
 
@@ -73,8 +74,8 @@ def run_tier(
     """
     period = None if every is None else parse_duration(every).total_seconds()
     job = _job(topic, segment_size, min_age, dry_run, period)
-    sessions = _sessions(f"lakelog tier {topic or ''}".strip(), master, conf)
-    _tier(_connection(url, token), sessions, job, json)
+    sessions = make_sessions(f"lakelog tier {topic or ''}".strip(), master, conf)
+    _tier(find_connection(url, token), sessions, job, json)
 
 
 @plan_app.command("tier")
@@ -130,9 +131,9 @@ def run_sweep(
     from lakelog.spark.pipelines.jobs import stoppable
     from lakelog.spark.pipelines.sweeping import sweep
 
-    connection = _connection(url, token)
+    connection = find_connection(url, token)
     with stoppable():
-        done = sweep(min_age=_age(min_age), dry_run=dry_run, url=connection.url, token=connection.token)
+        done = sweep(min_age=parse_age(min_age), dry_run=dry_run, url=connection.url, token=connection.token)
     print_result(json, {"dry_run": done.dry_run, **done.figures()}, _swept_line(done))
 
 
@@ -171,8 +172,8 @@ def run_replay(
 
     per_second = None if rate is None else parse_rate(rate)
     job = ReplayJob(topic=topic, to=to, since=since, until=until, name=name, rate=per_second, dry_run=dry_run)
-    sessions = _sessions(f"lakelog replay {topic}", master, conf)
-    done = _replay(_connection(url, token), sessions, job)
+    sessions = make_sessions(f"lakelog replay {topic}", master, conf)
+    done = _replay(find_connection(url, token), sessions, job)
     print_result(
         json, {"topic": done.topic, "to": done.to, "dry_run": done.dry_run, **done.figures()}, _replayed_line(done)
     )
@@ -216,33 +217,12 @@ def runs(
     )
 
 
-def _sessions(name: str, master: str, conf: list[str] | None) -> SparkSessions:
-    settings = parse_pairs(conf, "--conf")
-    from lakelog.spark.pipelines.jobs import SparkSessions
-
-    return SparkSessions(name=name, master=master, conf=settings, on_start=lambda: say(f"Starting Spark ({master}) …"))
-
-
 def _job(topic: str | None, size: str, min_age: str, dry_run: bool, every: float | None) -> TierJob:
     from lakelog.spark.pipelines.jobs import TierJob
 
     return TierJob(
-        topic=topic, segment_bytes=parse_size(size), min_age=_age(min_age), every_seconds=every, dry_run=dry_run
+        topic=topic, segment_bytes=parse_size(size), min_age=parse_age(min_age), every_seconds=every, dry_run=dry_run
     )
-
-
-def _age(text: str) -> timedelta:
-    """Return a duration, which may be zero."""
-    return timedelta(0) if text in ("0", "0s") else parse_duration(text)
-
-
-def _connection(url: str | None, token: str | None) -> ConnectionSettings:
-    """Return the connection after checking that the server is reachable, because Spark takes seconds to start."""
-    from lakelog.spark.session import ConnectionSettings
-
-    open_log(url, token).close()
-    target = find_target(url, token)
-    return ConnectionSettings(url=target.url, token=target.token)
 
 
 def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, json: bool) -> None:

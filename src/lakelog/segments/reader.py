@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -216,6 +216,13 @@ def verify(store: ObjectStore, segment: Segment) -> None:
     A missing file raises `ObjectNotFound`, and a store that does not respond raises `ObjectStoreUnavailable`; neither
     says anything about the messages.
     """
+    with fetched(store, segment) as file:
+        verify_messages(file, segment)
+
+
+@contextmanager
+def fetched(store: ObjectStore, segment: Segment) -> Iterator[SegmentFile]:
+    """Open a local copy of the file of a segment, with exactly the sealed bytes. Errors are those of `verify`."""
     if (size := store.size(segment.path)) != segment.bytes:
         raise _damaged(segment, f"it has {size} bytes instead of {segment.bytes}")
     with tempfile.TemporaryFile(prefix="lakelog-verify-") as copy:
@@ -228,15 +235,19 @@ def verify(store: ObjectStore, segment: Segment) -> None:
             raise _damaged(segment, "its bytes differ from the sealed ones")
         copy.seek(0)
         with SegmentFile(copy, segment) as file:
-            _verify_messages(file, segment)
+            yield file
 
 
-def _verify_messages(file: SegmentFile, segment: Segment) -> None:
+def verify_messages(
+    file: SegmentFile, segment: Segment, watch: Callable[[pa.RecordBatch], None] = lambda batch: None
+) -> None:
+    """Raise `SegmentDamaged` unless the file has the messages of the segment. `watch` is called with each row group."""
     content, ends = ContentHash(file.schema), []
     for batch in file.read_as_written():
         if batch.column("partition").unique().to_pylist() != [segment.partition]:
             raise _damaged(segment, "it has messages of another partition")
         content.update(batch)
+        watch(batch)
         ends += [batch.column("appended_at")[0].as_py(), batch.column("appended_at")[-1].as_py()]
         epoch = batch.column("epoch")[-1].as_py()
     if content.hexdigest() != segment.content_hash:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakelog.spark.configuring import configure
     from lakelog.spark.frames import read, stream
+    from lakelog.spark.pipelines.compacting import compact
     from lakelog.spark.pipelines.replaying import replay
     from lakelog.spark.pipelines.sweeping import sweep
     from lakelog.spark.pipelines.tiering import tier
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attach",
+    "compact",
     "configure",
     "dead_letters",
     "messages",
@@ -42,6 +44,7 @@ __all__ = [
 
 _HOMES = {
     "attach": "views",
+    "compact": "pipelines.compacting",
     "configure": "configuring",
     "dead_letters": "repair.repairing",
     "messages": "writing.columns",

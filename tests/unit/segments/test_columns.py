@@ -14,6 +14,7 @@ from lakelog.errors import SegmentDamaged, UnsupportedFormat
 from lakelog.model.segment import Segment
 from lakelog.objectstore import open_store
 from lakelog.segments.hashing import ContentHash
+from lakelog.segments.merging import merge
 from lakelog.segments.reader import SegmentFile, verify
 from lakelog.segments.schema import SCHEMA
 from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, OPTIONAL_KEY, PARTITION_KEY
@@ -82,6 +83,15 @@ def test_an_unknown_column_that_is_not_marked_is_refused(optional: str | None) -
     data, segment = rewritten(with_color(pa.Table.from_batches([BATCH])), optional)
     with pytest.raises(UnsupportedFormat, match="'color'"):
         SegmentFile(io.BytesIO(data), segment)
+
+
+def test_a_file_with_an_unknown_column_is_not_compacted() -> None:
+    """The new file would lack the column."""
+    data, segment = rewritten(with_color(pa.Table.from_batches([BATCH])), "color")
+    store = open_store("memory://")
+    store.put(segment.path, data)
+    with pytest.raises(UnsupportedFormat, match="column 'color'"):
+        merge(store, [segment], lambda made, file: made.segment("new"))
 
 
 def test_the_content_of_an_unknown_column_is_verified() -> None:

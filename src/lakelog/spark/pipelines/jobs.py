@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, TopicNotFound, first_line
 from lakelog.model.lake import TierOptions
 from lakelog.spark.configuring import check_java, check_pyspark, starts_java
+from lakelog.spark.pipelines.compact_plan import CompactOptions
+from lakelog.spark.pipelines.compacting import CompactSummary, compact
+from lakelog.spark.pipelines.compacting import planned as compact_planned
 from lakelog.spark.pipelines.tiering import MIN_AGE, SEGMENT_BYTES, TierSummary, explained, no_store, planned, tier
 from lakelog.spark.session import ConnectionSettings, client
 
@@ -100,22 +103,35 @@ class SparkSessions:
             self.spark.stop()
 
 
-class JobListener(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactJob:
+    """The topics to compact, and the options."""
+
+    topics: tuple[str, ...] = ()
+    """The topics; none for all topics of the environment."""
+    options: CompactOptions = field(default_factory=CompactOptions)
+    dry_run: bool = False
+
+
+Done = TypeVar("Done", contravariant=True)
+
+
+class JobListener(Protocol[Done]):
     """Receives the progress of a job."""
 
-    def begun(self, topic: str, plan: TierSummary) -> None:
+    def begun(self, topic: str, plan: Done) -> None:
         """Called when there is work to do."""
 
-    def progress(self, done: TierSummary) -> None: ...
+    def progress(self, done: Done) -> None: ...
 
-    def ended(self, done: TierSummary) -> None: ...
+    def ended(self, done: Done) -> None: ...
 
     def passed(self, topic: str, error: LakelogError) -> None:
         """Called when a topic is left to the next run: another run is active, or a service is unreachable."""
 
 
 def run_tier(
-    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener
+    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener[TierSummary]
 ) -> list[TierSummary]:
     """Run the job once, or until it is stopped, and return the last result of each topic."""
     if job.every_seconds is None:
@@ -132,7 +148,7 @@ def run_tier(
 
 
 def _tier_once(
-    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener
+    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, report: JobListener[TierSummary]
 ) -> list[TierSummary]:
     log = client(connection)
     topics = [job.topic] if job.topic else [topic.name for topic in log.topics()]
@@ -154,7 +170,7 @@ def _tier_once(
 
 
 def _tier_topic(
-    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, topic: str, report: JobListener
+    connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, topic: str, report: JobListener[TierSummary]
 ) -> TierSummary:
     log = client(connection)
     plan = planned(log, topic, job.options)
@@ -169,6 +185,52 @@ def _tier_topic(
         topic,
         segment_bytes=job.segment_bytes,
         min_age=job.min_age,
+        on_progress=report.progress,
+        url=connection.url,
+        token=connection.token,
+    )
+
+
+def run_compact(
+    connection: ConnectionSettings, sessions: SparkSessions, job: CompactJob, report: JobListener[CompactSummary]
+) -> list[CompactSummary]:
+    """Run the job once, and return the result of each topic. The first error is raised after the other topics ran."""
+    log = client(connection)
+    results, failure = [], None
+    for topic in job.topics or [topic.name for topic in log.topics()]:
+        try:
+            done = compact_topic(connection, sessions, job, topic, report)
+        except LakelogError as error:
+            if len(job.topics) == 1:
+                raise
+            report.passed(topic, error)
+            if not isinstance(error, PipelineBusy):
+                failure = failure or error
+            continue
+        report.ended(done)
+        results.append(done)
+    if failure is not None:
+        raise failure
+    return results
+
+
+def compact_topic(
+    connection: ConnectionSettings,
+    sessions: SparkSessions,
+    job: CompactJob,
+    topic: str,
+    report: JobListener[CompactSummary],
+) -> CompactSummary:
+    """Compact a topic if there is something to do, and return the result."""
+    plan = compact_planned(client(connection), topic, job.options)
+    if job.dry_run or plan.is_nothing:
+        return plan
+    report.begun(topic, plan)
+    return compact(
+        sessions.spark,
+        topic,
+        file_bytes=job.options.file_bytes,
+        min_age=job.options.min_age,
         on_progress=report.progress,
         url=connection.url,
         token=connection.token,

@@ -7,14 +7,11 @@ a task that runs twice, or after its driver died, does no harm.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import msgspec
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from lakelog import failpoints
 from lakelog.errors import LakelogError, ObjectNotFound, SegmentDamaged
@@ -23,17 +20,14 @@ from lakelog.model.segment import Segment
 from lakelog.segments.layout import segment_path
 from lakelog.segments.reader import verify
 from lakelog.segments.writer import SegmentWriter
+from lakelog.spark.pipelines.tasks import in_tasks
 from lakelog.spark.reading.range_reader import ReadTarget, store_of
 from lakelog.spark.session import client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ANSWERS = pa.schema([("number", pa.int64()), ("answer", pa.string())])
-_SPARK_ANSWERS = "number bigint, answer string"
 _TRIES = 3
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,43 +39,17 @@ class TierResult:
     is_damaged: bool = False
     """The file is missing or differs from what was sealed; a retry does not help."""
 
-    def text(self) -> str:
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def of(cls, text: str) -> TierResult:
-        return msgspec.json.decode(text, type=cls)
-
 
 def write_all(
     spark: SparkSession, place: ReadTarget, environment_id: int, ranges: Sequence[TierRange]
 ) -> list[TierResult]:
     """Write each range to a file, in Spark tasks."""
-    return _in_tasks(spark, ranges, partial(_write, place, environment_id))
+    return in_tasks(spark, ranges, partial(_write, place, environment_id), TierResult)
 
 
 def verify_all(spark: SparkSession, place: ReadTarget, segments: Sequence[Segment]) -> list[TierResult]:
     """Read each file again, in Spark tasks."""
-    return _in_tasks(spark, segments, partial(_verify, place))
-
-
-def _in_tasks(spark: SparkSession, items: Sequence[Item], work: Callable[[Item], TierResult]) -> list[TierResult]:
-    """Run one task per item, and return the results in order.
-
-    It uses mapInArrow, which also works on clusters without RDDs.
-    """
-    if not items:
-        return []
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                answer = work(items[number]).text()
-                yield pa.RecordBatch.from_arrays([pa.array([number]), pa.array([answer])], schema=_ANSWERS)
-
-    numbers = spark.range(0, len(items), 1, len(items))
-    rows = numbers.mapInArrow(run, _SPARK_ANSWERS).collect()
-    return [TierResult.of(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
+    return in_tasks(spark, segments, partial(_verify, place), TierResult)
 
 
 def _write(place: ReadTarget, environment_id: int, wanted: TierRange) -> TierResult:
