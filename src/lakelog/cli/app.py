@@ -30,6 +30,7 @@ from lakelog.cli import (
     tokens,
     top,
     topics,
+    verify,
     worker,
 )
 from lakelog.cli.failures import Commands
@@ -80,6 +81,7 @@ app.command()(dev.dev)
 app.command()(serve.serve)
 app.command()(migrate.migrate)
 app.command()(doctor.doctor)
+app.command()(verify.verify)
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(topics.app, name="topics")
 app.command()(apply.apply)

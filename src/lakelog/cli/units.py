@@ -51,6 +51,18 @@ def parse_rate(text: str) -> float:
         raise typer.BadParameter(error.detail) from None
 
 
+def parse_share(text: str) -> float:
+    """Return the share of a text such as `5%` or `0.05`: above zero, and at most 1."""
+    number = text.removesuffix("%")
+    try:
+        share = float(number) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise typer.BadParameter(f"{text!r} is not a share; write it as 5% or 0.05.")
+    return share
+
+
 def parse_time(text: str, now: datetime | None = None) -> datetime:
     """Return the time of a text: RFC 3339, a date, or a duration for that long ago. The default time zone is UTC."""
     if _DURATION.match(text):
