@@ -28,7 +28,9 @@ from tests.unit.docs.markdown import DOCS, ROOT, blocks, reference
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("test_"))
 # The page about outboxes needs a database of an application.
 TRANSACTIONS = DOCS / "howto" / "publish-in-your-transaction.md"
-PAGES = [page for page in python_pages() if page != TRANSACTIONS]
+# The client behaves the same over each transport, which the other pages show; these only combine its calls.
+ONCE = ("index", "cookbook", "from-a-jobs-table", "for-kafka-users", "for-celery-users")
+PAGES = [page for page in python_pages() if page != TRANSACTIONS and page.stem not in ONCE]
 
 OUTPUT = {
     "publish_and_read.py": ["acct_1 Order(account='acct_1', total=12)", "acct_2 Order(account='acct_2', total=7)"],
@@ -96,6 +98,13 @@ def test_examples(example: Path, url: str, tmp_path: Path) -> None:
     )
     for expected in OUTPUT[example.name]:
         assert expected in printed
+
+
+@pytest.mark.parametrize("page", [page for page in python_pages() if page.stem in ONCE], ids=lambda path: path.stem)
+def test_python_of_a_page_that_combines(
+    page: Path, http_server: ThreadServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    test_python_of_the_docs(page, http_server.url, tmp_path, request)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
