@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lakelog.storage.cold import OrphanCatalog
     from lakelog.storage.groups import GroupCatalog
     from lakelog.storage.history import SampleStore
+    from lakelog.storage.iceberg import IcebergCatalog
     from lakelog.storage.outbox import RejectedCatalog
     from lakelog.storage.pipelines import PipelineCatalog
     from lakelog.storage.staging import WriteCatalog
@@ -35,6 +36,11 @@ class Catalog(Protocol):
     @property
     def samples(self) -> SampleStore:
         """Samples of the figures of groups."""
+        ...
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """Topics as Iceberg tables."""
         ...
 
     @property

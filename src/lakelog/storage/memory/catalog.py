@@ -16,6 +16,7 @@ from lakelog.storage.memory.clock import Clock, utcnow
 from lakelog.storage.memory.cold import MemoryOrphans
 from lakelog.storage.memory.group_catalog import MemoryGroupCatalog
 from lakelog.storage.memory.history import MemorySamples
+from lakelog.storage.memory.iceberg import MemoryIceberg
 from lakelog.storage.memory.pipelines import MemoryPipelines
 from lakelog.storage.memory.rejected import MemoryRejected
 from lakelog.storage.memory.staging import MemoryWriteCatalog
@@ -28,6 +29,7 @@ class MemoryCatalog:
         self._clock = clock
         self.audit = MemoryAudit(clock)
         self._groups = MemoryGroupCatalog(clock, self._open_topic, self.audit)
+        self.iceberg = MemoryIceberg(self._open_topic, self.audit)
         self._orphans = MemoryOrphans(clock)
         self._pipelines = MemoryPipelines(clock, self.audit)
         self._writes = MemoryWriteCatalog(clock, self._open_topic)
@@ -154,6 +156,7 @@ class MemoryCatalog:
         self._deleted.pop(topic.incarnation, None)
         self._schemas.pop(topic.incarnation, None)
         self._groups.forget_topic(topic.incarnation)
+        self.iceberg.forget(topic.incarnation)
 
     async def token_create(self, scope: Scope, token: Token, token_hash: bytes) -> None:
         await asyncio.sleep(0)

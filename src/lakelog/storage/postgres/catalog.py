@@ -20,6 +20,7 @@ from lakelog.storage.postgres.cold import PostgresOrphans
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.group_catalog import PostgresGroupCatalog
 from lakelog.storage.postgres.history import PostgresSamples
+from lakelog.storage.postgres.iceberg import PostgresIceberg
 from lakelog.storage.postgres.pipelines import PostgresPipelines
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.postgres.rejected import PostgresRejected
@@ -36,6 +37,7 @@ class PostgresCatalog:
         self._database = database
         self.audit = PostgresAudit(database)
         self._groups = PostgresGroupCatalog(database, level)
+        self.iceberg = PostgresIceberg(database)
         self._orphans = PostgresOrphans(database)
         self._pipelines = PostgresPipelines(database)
         self._writes = PostgresWriteCatalog(database)

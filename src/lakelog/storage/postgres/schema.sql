@@ -486,6 +486,33 @@ begin
 end
 $$;
 
+CREATE FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform from lakelog.topic where incarnation = p_incarnation and deleted_at is null for share;
+    if not found then
+        return false;
+    end if;
+    if p_version = 0 then
+        insert into lakelog.iceberg_table (incarnation, version, metadata) values (p_incarnation, 1, p_metadata)
+        on conflict do nothing;
+    else
+        update lakelog.iceberg_table set version = version + 1, metadata = p_metadata, committed_at = clock_timestamp()
+        where incarnation = p_incarnation and version = p_version;
+    end if;
+    if not found then
+        return exists (select from lakelog.iceberg_table where incarnation = p_incarnation and metadata = p_metadata);
+    end if;
+    insert into lakelog.iceberg_file (path, incarnation, added)
+    select path, p_incarnation, p_version + 1 from unnest(p_added) as u (path);
+    update lakelog.iceberg_file set removed = p_version + 1
+    where incarnation = p_incarnation and path = any (p_removed) and removed is null;
+    delete from lakelog.iceberg_file where incarnation = p_incarnation and removed < p_oldest;
+    return true;
+end
+$$;
+
 CREATE TABLE lakelog.journal (
     group_id bigint NOT NULL,
     pid bigint NOT NULL,
@@ -2349,6 +2376,20 @@ CREATE TABLE lakelog.hot_1 (
 WITH (autovacuum_enabled=off, toast.autovacuum_enabled=off);
 ALTER TABLE ONLY lakelog.hot_1 ALTER COLUMN payload SET STORAGE EXTERNAL;
 
+CREATE TABLE lakelog.iceberg_file (
+    path text NOT NULL,
+    incarnation bigint NOT NULL,
+    added bigint NOT NULL,
+    removed bigint
+);
+
+CREATE TABLE lakelog.iceberg_table (
+    incarnation bigint NOT NULL,
+    version bigint NOT NULL,
+    metadata text NOT NULL,
+    committed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE lakelog.installation (
     only_row boolean DEFAULT true NOT NULL,
     installation_id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -3016,6 +3057,12 @@ ALTER TABLE ONLY lakelog.heartbeat
 ALTER TABLE ONLY lakelog.hot_1
     ADD CONSTRAINT hot_1_pkey PRIMARY KEY (pid, end_offset);
 
+ALTER TABLE ONLY lakelog.iceberg_file
+    ADD CONSTRAINT iceberg_file_pkey PRIMARY KEY (path);
+
+ALTER TABLE ONLY lakelog.iceberg_table
+    ADD CONSTRAINT iceberg_table_pkey PRIMARY KEY (incarnation);
+
 ALTER TABLE ONLY lakelog.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
 
@@ -3226,6 +3273,8 @@ CREATE INDEX decision_finished ON lakelog.decision USING btree (finished_at);
 
 CREATE INDEX group_topic_by_topic ON lakelog.group_topic USING btree (incarnation);
 
+CREATE INDEX iceberg_file_removed ON lakelog.iceberg_file USING btree (incarnation, removed);
+
 CREATE INDEX key_append_expired ON lakelog.key_append_5 USING btree (expires_at);
 
 CREATE INDEX key_reservation_expired ON lakelog.key_reservation_5 USING btree (expires_at);
@@ -3322,6 +3371,12 @@ ALTER TABLE ONLY lakelog.consumer_group
 ALTER TABLE ONLY lakelog.group_topic
     ADD CONSTRAINT group_topic_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
 
+ALTER TABLE ONLY lakelog.iceberg_file
+    ADD CONSTRAINT iceberg_file_incarnation_fkey FOREIGN KEY (incarnation) REFERENCES lakelog.iceberg_table(incarnation) ON DELETE CASCADE;
+
+ALTER TABLE ONLY lakelog.iceberg_table
+    ADD CONSTRAINT iceberg_table_incarnation_fkey FOREIGN KEY (incarnation) REFERENCES lakelog.topic(incarnation);
+
 ALTER TABLE ONLY lakelog.loaded
     ADD CONSTRAINT loaded_pid_fkey FOREIGN KEY (pid) REFERENCES lakelog.partition(pid) ON DELETE CASCADE;
 
@@ -3385,6 +3440,9 @@ REVOKE ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) FROM 
 GRANT ALL ON FUNCTION lakelog.hot_batch_at(p_pid bigint, p_offset bigint) TO lakelog_service;
 
 REVOKE ALL ON FUNCTION lakelog.hot_table_create(p_roll integer, p_kept boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.journal TO lakelog_service;
 
@@ -3604,6 +3662,10 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.group_topic TO lakelog_servic
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.heartbeat TO lakelog_service;
 
 GRANT SELECT,INSERT ON TABLE lakelog.hot_1 TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.iceberg_file TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.iceberg_table TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.installation TO lakelog_service;
 

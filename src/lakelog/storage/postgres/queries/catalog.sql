@@ -59,11 +59,13 @@ update lakelog.topic set deleted_at = clock_timestamp() where incarnation = $1 a
 select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
 where t.deleted_at is not null and t.closed_at is null order by t.incarnation limit $1;
 
--- topic_forget: records that all heads are closed, and removes the topic's schemas and its groups' positions
+-- topic_forget: records that all heads are closed, and removes the topic's schemas, its table and its groups' positions
 with group_topics as (
     delete from lakelog.group_topic where incarnation = $1
 ), versions as (
     delete from lakelog.topic_schema where incarnation = $1
+), tables as (
+    delete from lakelog.iceberg_table where incarnation = $1
 )
 update lakelog.topic set closed_at = clock_timestamp() where incarnation = $1 and deleted_at is not null;
 

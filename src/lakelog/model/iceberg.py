@@ -1,0 +1,121 @@
+"""Topics as Iceberg tables: what a table lacks of its topic, and the commit of its next version.
+
+The engine makes these values, HTTP carries them, and the pipeline that writes the metadata of tables uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from lakelog.model.segment import MAX_PATH_LENGTH, Segment
+from lakelog.model.structs import Name, Natural, Positive, Request, Time, Value
+
+MAX_ICEBERG_PATHS = 50_000
+"""The largest number of paths that a commit adds or removes."""
+
+TablePath = Annotated[str, Meta(min_length=1, max_length=MAX_PATH_LENGTH)]
+TablePaths = Annotated[list[TablePath], Meta(max_length=MAX_ICEBERG_PATHS)]
+Ranges = Mapping[int, list[tuple[int, int]]]
+"""Ranges of offsets by partition: the first offset and the end, which is not included."""
+
+
+class IcebergOperation(StrEnum):
+    """What a snapshot of a table does, in the words of Iceberg."""
+
+    APPEND = "append"
+    """It adds files."""
+    REPLACE = "replace"
+    """It exchanges files for files with the same messages."""
+    OVERWRITE = "overwrite"
+    """It exchanges files for files with other messages: a new file has the messages of an old one, and more."""
+    DELETE = "delete"
+    """It removes files that retention passed."""
+
+
+class IcebergStep(Value, frozen=True, kw_only=True):
+    """One snapshot that brings a table closer to its topic.
+
+    Attributes:
+        operation: What the snapshot does.
+        added: The segments that it adds.
+        removed: The paths of the files that it removes.
+        covered: The offsets that the table has after it, by partition.
+    """
+
+    operation: IcebergOperation
+    added: list[Segment]
+    removed: list[str]
+    covered: Ranges
+
+
+class IcebergChangesRequest(Request, frozen=True, kw_only=True):
+    """A request for the difference between a topic and its table."""
+
+    topic: Name
+
+
+class IcebergChanges(Value, frozen=True, kw_only=True):
+    """The difference between the verified segments of a topic and the files of its table.
+
+    Attributes:
+        topic: The name of the topic.
+        incarnation: The id of the topic, which a recreated topic does not share.
+        environment_id: The id of the environment.
+        store: The URL of the object store, if there is one.
+        version: The version of the table; 0 if there is no table.
+        metadata: The path of its metadata file, if there is a table.
+        steps: The snapshots to add, in order. Each is correct by itself.
+        rest: Segments that are left for another call.
+        now: The database's time.
+    """
+
+    topic: str
+    incarnation: int
+    environment_id: int
+    store: str | None
+    version: int
+    metadata: str | None
+    steps: list[IcebergStep]
+    rest: int
+    now: Time
+
+
+class IcebergCommit(Request, frozen=True, kw_only=True):
+    """The next version of a table, whose files are written.
+
+    Attributes:
+        topic: The name of the topic.
+        incarnation: The id of the topic.
+        version: The version that the commit replaces; 0 to create the table.
+        metadata: The path of the new metadata file.
+        added: The paths of all files that the new version has and the old one did not have.
+        removed: The paths of all files that the old version had and the new one does not have.
+        oldest: The version that first had the oldest snapshot that is kept. Files that left the table before it may be
+            swept.
+    """
+
+    topic: Name
+    incarnation: Positive
+    version: Natural
+    metadata: TablePath
+    added: TablePaths
+    removed: TablePaths
+    oldest: Natural
+
+
+class IcebergTable(Value, frozen=True, kw_only=True):
+    """A topic's table.
+
+    Attributes:
+        topic: The name of the topic.
+        version: The version of the table, which each commit raises.
+        metadata: The path of its metadata file.
+    """
+
+    topic: str
+    version: int
+    metadata: str
