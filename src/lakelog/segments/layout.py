@@ -1,4 +1,7 @@
-"""The path of a segment file in the object store. Names are unique: two attempts never share a name."""
+"""The paths of files in the object store: segments, and the metadata of Iceberg tables.
+
+Names are unique: two attempts never share a name.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import secrets
 from dataclasses import dataclass
 
 _PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
+_TABLE_FILE = re.compile(r"e\d+/t\d+/metadata/[0-9a-z-]+\.(avro|metadata\.json)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +47,18 @@ def parse_segment_path(path: str) -> SegmentPath | None:
         end=end,
         unique=match[6],
     )
+
+
+def topic_folder(environment_id: int, incarnation: int) -> str:
+    """Return the folder of a topic's files, which is also the location of its Iceberg table."""
+    return f"e{environment_id}/t{incarnation}"
+
+
+def table_path(folder: str, name: str) -> str:
+    """Return the path of a file with metadata of the Iceberg table in a folder."""
+    return f"{folder}/metadata/{name}"
+
+
+def is_table_file(path: str) -> bool:
+    """Return whether this is the path of a metadata file of an Iceberg table."""
+    return _TABLE_FILE.fullmatch(path) is not None
