@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.unit.docs.markdown import DOCS, ROOT, blocks
 
 _WITH_TESTS = DOCS / "howto/test-your-handlers.md"
+_QUERY = DOCS / "howto/query-a-topic.md"
 _GENERATED = DOCS / "reference/python.md"
 
 
@@ -33,7 +34,7 @@ def spark_pages() -> list[Path]:
 @functools.cache
 def python_pages() -> list[Path]:
     """Return all other pages with Python."""
-    others = {*followed_pages(), *spark_pages(), _WITH_TESTS, _GENERATED}
+    others = {*followed_pages(), *spark_pages(), _WITH_TESTS, _QUERY, _GENERATED}
     pages = (page for page in sorted(DOCS.rglob("*.md")) if page not in others)
     return [page for page in pages if any(kind == "python" for kind, _ in blocks(page.read_text()))]
 
@@ -62,6 +63,11 @@ CLAIMS = (
     ),
     Claim(test="tests/acceptance/test_examples.py", kinds=frozenset(("python", "text")), pages=python_pages),
     Claim(test="tests/acceptance/test_spark_pages.py", kinds=frozenset(("python",)), pages=spark_pages),
+    Claim(
+        test="tests/acceptance/test_iceberg.py",
+        kinds=frozenset(("python", "text")),
+        pages=_on("howto/query-a-topic.md"),
+    ),
     Claim(
         test="tests/acceptance/test_examples.py",
         kinds=frozenset(("sql",)),

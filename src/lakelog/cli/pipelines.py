@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli.iceberg import run_iceberg
 from lakelog.cli.output import print_json, print_result, print_table, say
 from lakelog.cli.pipeline_compact import plan_compact, run_compact
 from lakelog.cli.pipeline_options import (
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
     from lakelog.spark.pipelines.tiering import TierSummary
     from lakelog.spark.session import ConnectionSettings
 
-app = typer.Typer(no_args_is_help=True, help="Tier, compact and sweep files, replay messages, list runs.")
+app = typer.Typer(no_args_is_help=True, help="Tier, compact, sweep, make tables, replay, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
 plan_app = typer.Typer(no_args_is_help=True, help="Show what a pipeline would do.")
 app.add_typer(run_app, name="run")
 app.add_typer(plan_app, name="plan")
 run_app.command("compact")(run_compact)
 plan_app.command("compact")(plan_compact)
+run_app.command("iceberg")(run_iceberg)
 
 SizeOption = Annotated[
     str, typer.Option("--segment-size", metavar="SIZE", help="Target size of a segment, in stored bytes.")

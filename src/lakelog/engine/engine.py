@@ -26,6 +26,7 @@ from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.history.samples import Sampler
 from lakelog.engine.history.timeline import Timeline
+from lakelog.engine.lake.iceberg import IcebergTables
 from lakelog.engine.lake.loads import Loads
 from lakelog.engine.lake.pipelines import Pipelines
 from lakelog.engine.lake.plans import Lake
@@ -117,6 +118,7 @@ class Engine:
         self.fetcher = Fetcher(self.topics, self.extents, self.waiters)
         self.lake = Lake(catalog, self.topics, self.extents, self.waiters)
         self.loads = Loads(catalog, self.topics, self.extents, self._wrote)
+        self.iceberg = IcebergTables(catalog, self.topics, self.extents)
         self.pipelines = Pipelines(catalog, self.topics)
         self.tokens = Tokens(catalog)
         self.audit = AuditTrail(catalog)

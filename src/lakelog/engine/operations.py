@@ -21,7 +21,7 @@ from lakelog.model.topic_info import (
     TopicQuery,
     TopicRequest,
 )
-from lakelog.wire.operations import audit, lake, marks, outbox, pipelines, scheduled, tokens, topics, writes
+from lakelog.wire.operations import audit, iceberg, lake, marks, outbox, pipelines, scheduled, tokens, topics, writes
 
 
 def bind(engine: Engine) -> Verbs:
@@ -106,6 +106,8 @@ def _bind_lake(verbs: Verbs, engine: Engine) -> None:
     verbs.bind_scoped(lake.FIND_LOAD, engine.loads.find)
     verbs.bind_scoped(lake.FIND_ORPHANS, engine.lake.find_orphans)
     verbs.bind_scoped(lake.SWEPT, engine.lake.swept)
+    verbs.bind_scoped(iceberg.ICEBERG_CHANGES, engine.iceberg.changes)
+    verbs.bind_scoped(iceberg.COMMIT_ICEBERG, engine.iceberg.commit)
     verbs.bind(writes.DECIDE, lambda caller, asked: engine.writes.decide(caller.scope, asked.topic, asked))
 
 

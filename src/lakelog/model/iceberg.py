@@ -24,7 +24,7 @@ Ranges = Mapping[int, list[tuple[int, int]]]
 
 
 class IcebergOperation(StrEnum):
-    """What a snapshot of a table does, in the words of Iceberg."""
+    """The kinds of snapshots of a table, in the words of Iceberg."""
 
     APPEND = "append"
     """It adds files."""
@@ -40,7 +40,7 @@ class IcebergStep(Value, frozen=True, kw_only=True):
     """One snapshot that brings a table closer to its topic.
 
     Attributes:
-        operation: What the snapshot does.
+        operation: The kind of the snapshot.
         added: The segments that it adds.
         removed: The paths of the files that it removes.
         covered: The offsets that the table has after it, by partition.

@@ -42,6 +42,7 @@ from lakelog.server.fast_publish import FastPublish
 from lakelog.server.group_routing import GroupRouting
 from lakelog.server.handlers import make_handlers
 from lakelog.server.health import VERSION, HealthSource
+from lakelog.server.iceberg import iceberg_error, is_iceberg
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
 from lakelog.server.openapi import describe
 from lakelog.server.problems import error_response
@@ -166,6 +167,8 @@ class App:
                 return
             except Exception as error:
                 answer = traffic.failed(error, operation, call.request_id, is_known=call.watch is not None)
+                if is_iceberg(asgi["path"]):
+                    answer = iceberg_error(answer)
             await self._send(answer, call, send)
             traffic.answered(operation, answer.status, None if call.waited else started)
         finally:

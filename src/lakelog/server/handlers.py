@@ -12,6 +12,7 @@ from lakelog.server.drain import Drain
 from lakelog.server.fetching import Fetching
 from lakelog.server.group_metrics import GroupMetrics
 from lakelog.server.group_routing import GroupRouting
+from lakelog.server.iceberg import IcebergCatalogHandlers
 from lakelog.server.metrics import Metrics
 from lakelog.server.publishing import Publishing
 from lakelog.server.pushing import Pushing
@@ -29,6 +30,7 @@ def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: Group
         "stage": publishing.stage,
         "group_metrics": GroupMetrics(engine, routing).page,
         "fetch": Fetching(engine, drain, metrics).fetch,
+        **IcebergCatalogHandlers(engine).handlers(),
         **_consuming_handlers(engine, drain, metrics, routing),
     }
 

@@ -21,6 +21,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "group": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "billing"},
     "message_id": {"schema": {"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,5}-[0-9]{1,18}$"}, "example": "1-0-0"},
     "name": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "orders-2025"},
+    "namespace": {"schema": {"type": "string", "minLength": 1, "maxLength": 250}, "example": "default.dev"},
     "pipeline": {"schema": {"type": "string", "pattern": "^[a-z0-9._-]{1,120}$"}, "example": "tier"},
     "run_id": {"schema": {"type": "string", "minLength": 8, "maxLength": 200}, "example": "0f5c2f6be1d94f9c"},
     "token_id": {"schema": {"type": "string", "minLength": 1, "maxLength": 120}, "example": "5f0c2f6be1d9"},

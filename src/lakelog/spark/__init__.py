@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakelog.spark.configuring import configure
     from lakelog.spark.frames import read, stream
     from lakelog.spark.pipelines.compacting import compact
+    from lakelog.spark.pipelines.iceberg import iceberg
     from lakelog.spark.pipelines.replaying import replay
     from lakelog.spark.pipelines.sweeping import sweep
     from lakelog.spark.pipelines.tiering import tier
@@ -29,6 +30,7 @@ __all__ = [
     "compact",
     "configure",
     "dead_letters",
+    "iceberg",
     "messages",
     "read",
     "redrive",
@@ -47,6 +49,7 @@ _HOMES = {
     "compact": "pipelines.compacting",
     "configure": "configuring",
     "dead_letters": "repair.repairing",
+    "iceberg": "pipelines.iceberg",
     "messages": "writing.columns",
     "read": "frames",
     "redrive": "repair.repairing",

@@ -126,3 +126,45 @@ class Health(ReplyShape, frozen=True, kw_only=True):
     durable: bool
     version: str
     warnings: list[str] = []
+
+
+class IcebergConfig(ReplyShape, frozen=True, kw_only=True):
+    """The configuration of Iceberg's catalog: nothing but the operations that it has."""
+
+    endpoints: list[str]
+    defaults: dict[str, str] = {}
+    overrides: dict[str, str] = {}
+
+
+class IcebergNamespaces(ReplyShape, frozen=True, kw_only=True):
+    """The namespaces of Iceberg's catalog, each as a list of its levels."""
+
+    namespaces: list[list[str]]
+
+
+class IcebergNamespace(ReplyShape, frozen=True, kw_only=True):
+    """A namespace of Iceberg's catalog."""
+
+    namespace: list[str]
+    properties: dict[str, str] = {}
+
+
+class IcebergIdentifier(ReplyShape, frozen=True, kw_only=True):
+    """The name of a table in Iceberg's catalog."""
+
+    namespace: list[str]
+    name: str
+
+
+class IcebergTables(ReplyShape, frozen=True, kw_only=True):
+    """The tables of a namespace in Iceberg's catalog."""
+
+    identifiers: list[IcebergIdentifier]
+
+
+class IcebergLoaded(ReplyShape, frozen=True, kw_only=True):
+    """A table in Iceberg's catalog: the URL of its metadata file, and what the file contains."""
+
+    metadata_location: str = msgspec.field(name="metadata-location")
+    metadata: dict[str, Any]
+    config: dict[str, str] = {}

@@ -15,6 +15,7 @@ from lakelog.client._async.calls import AsyncCalls
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
 from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.iceberg import IcebergChanges, IcebergChangesRequest, IcebergCommit, IcebergTable
 from lakelog.model.lake import (
     ORPHAN_AGE,
     FindOrphansRequest,
@@ -36,6 +37,7 @@ from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
 from lakelog.model.load import FindLoadRequest, Loaded, LoadRequest
 from lakelog.model.position import AtOffset
 from lakelog.model.segment import Segment
+from lakelog.wire.operations import iceberg as iceberg_operations
 from lakelog.wire.operations import lake as operations
 
 if TYPE_CHECKING:
@@ -210,6 +212,25 @@ class AsyncLake:
         """
         for page in _pages(paths):
             await self._calls.call(operations.SWEPT, SweptRequest(paths=page))
+
+    async def iceberg_changes(self, topic: str) -> IcebergChanges:
+        """Return what the Iceberg table of a topic lacks of its verified segments.
+
+        Args:
+            topic: The name of the topic.
+        """
+        return await self._calls.call(iceberg_operations.ICEBERG_CHANGES, IcebergChangesRequest(topic=topic))
+
+    async def commit_iceberg(self, commit: IcebergCommit) -> IcebergTable:
+        """Make a metadata file the newest one of a topic's Iceberg table, and return the table.
+
+        Args:
+            commit: The new version, whose files are in the object store.
+
+        Raises:
+            Conflict: Another run has changed the table. Begin again with `iceberg_changes`.
+        """
+        return await self._calls.call(iceberg_operations.COMMIT_ICEBERG, commit)
 
     async def read_range(
         self, topic: str, partition: int, first: int, end: int, *, incarnation: int | None = None

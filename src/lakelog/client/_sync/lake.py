@@ -16,6 +16,7 @@ from lakelog.client._sync.calls import Calls
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
 from lakelog.model.fetch import FetchedBatches, FetchLimits
+from lakelog.model.iceberg import IcebergChanges, IcebergChangesRequest, IcebergCommit, IcebergTable
 from lakelog.model.lake import (
     ORPHAN_AGE,
     FindOrphansRequest,
@@ -37,6 +38,7 @@ from lakelog.model.limits import MAX_BATCH_MESSAGES, MAX_WAIT_MS
 from lakelog.model.load import FindLoadRequest, Loaded, LoadRequest
 from lakelog.model.position import AtOffset
 from lakelog.model.segment import Segment
+from lakelog.wire.operations import iceberg as iceberg_operations
 from lakelog.wire.operations import lake as operations
 
 if TYPE_CHECKING:
@@ -209,6 +211,25 @@ class Lake:
         """
         for page in _pages(paths):
             self._calls.call(operations.SWEPT, SweptRequest(paths=page))
+
+    def iceberg_changes(self, topic: str) -> IcebergChanges:
+        """Return what the Iceberg table of a topic lacks of its verified segments.
+
+        Args:
+            topic: The name of the topic.
+        """
+        return self._calls.call(iceberg_operations.ICEBERG_CHANGES, IcebergChangesRequest(topic=topic))
+
+    def commit_iceberg(self, commit: IcebergCommit) -> IcebergTable:
+        """Make a metadata file the newest one of a topic's Iceberg table, and return the table.
+
+        Args:
+            commit: The new version, whose files are in the object store.
+
+        Raises:
+            Conflict: Another run has changed the table. Begin again with `iceberg_changes`.
+        """
+        return self._calls.call(iceberg_operations.COMMIT_ICEBERG, commit)
 
     def read_range(
         self, topic: str, partition: int, first: int, end: int, *, incarnation: int | None = None

@@ -154,13 +154,16 @@ class Lake:
     # Unregistered files ----------------------------------------------------------------------------------------------
 
     async def find_orphans(self, scope: Scope, request: lake.FindOrphansRequest) -> lake.Orphans:
-        """Return the files that can be removed: unknown to every cell now and at an earlier check."""
+        """Return the files that can be removed: unknown to every cell and table, now and at an earlier
+        check.
+        """
         paths, min_age = request.paths, timedelta(milliseconds=request.min_age_ms)
         for path in paths:
             _check_path(scope, path)
         known: set[str] = set()
         for share in await gathered(store.cold.paths_known(paths) for store in self._cells.values()):
             known |= share
+        known |= await self._catalog.iceberg.table_paths_known(paths)
         if known:
             await self._catalog.orphans.forget(known)
         unknown = [path for path in paths if path not in known]

@@ -102,6 +102,11 @@ class Extents:
             return offset
         return max(offset, await self._run(segment, lambda opened: opened.offset_at_time(time)))
 
+    async def get(self, path: str) -> bytes:
+        """Return a whole object of the store."""
+        async with self._free:
+            return await asyncio.to_thread(lambda: self._store.get(path))
+
     async def close(self) -> None:
         self.drop(0)
         await self._close_unused()

@@ -30,7 +30,7 @@ PARTITION, DAY = "partition", "appended_at_day"
 
 
 class EntryStatus(IntEnum):
-    """What a snapshot did with a file."""
+    """The effect of a snapshot on a file."""
 
     EXISTING = 0
     ADDED = 1

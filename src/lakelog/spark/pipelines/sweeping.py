@@ -1,7 +1,7 @@
 """`sweep`: deletes unused files of the environment. It lists and deletes files, and neither reads nor moves messages.
 
 A file is deleted only if two checks, at least a day apart and recorded in the catalog, found it unused, and only if its
-name is that of a segment. No Spark session is needed.
+name is that of a segment or of an Iceberg table's metadata. No Spark session is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakelog import failpoints
 from lakelog.model.lake import ORPHAN_AGE
 from lakelog.objectstore import StoredObject, open_store
-from lakelog.segments.layout import parse_segment_path
+from lakelog.segments.layout import is_table_file, parse_segment_path
 from lakelog.spark.pipelines.runs import recorded
 from lakelog.spark.pipelines.tiering import no_store
 from lakelog.spark.session import client, connection_to
@@ -95,7 +95,8 @@ def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> Swee
     if plan.store is None:
         raise no_store()
     store = open_store(plan.store)
-    found = (each for each in store.list(f"e{plan.environment_id}") if parse_segment_path(each.path))
+    every = store.list(f"e{plan.environment_id}")
+    found = (each for each in every if parse_segment_path(each.path) or is_table_file(each.path))
     for page in _pages(found):
         sizes = {each.path: each.bytes for each in page}
         orphans = sorted(log.lake.look(list(sizes), min_age=min_age))

@@ -128,7 +128,7 @@ FIND_LOAD = manage(
 FIND_ORPHANS = manage(
     "look",
     "/v1/sweep/look",
-    "List the files of the object store that belong to no segment and may be removed",
+    "List the files of the object store that belong to no segment and no table, and may be removed",
     lake.FindOrphansRequest,
     lake.Orphans,
     example={"paths": [_PATH]},

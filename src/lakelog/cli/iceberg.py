@@ -1,0 +1,65 @@
+"""`lakelog pipelines run iceberg`: makes topics readable as Iceberg tables. `pipelines` has the other pipelines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakelog.cli.output import print_result, say
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
+from lakelog.cli.units import parse_duration
+from lakelog.model.display import show_count
+
+if TYPE_CHECKING:
+    from lakelog.errors import LakelogError
+    from lakelog.spark.pipelines.iceberg import IcebergSummary
+
+
+def run_iceberg(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC]...", help="The topics. Default: all, one after another.", autocompletion=complete_topic
+        ),
+    ] = None,
+    every: Annotated[str | None, typer.Option(metavar="DURATION", help="Run at this interval until stopped.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make topics readable as Iceberg tables.
+
+    A table consists of the files that tiering wrote; only metadata is written, and Spark is not needed. Run it after
+    tiering. A repeated run does nothing. DuckDB, PyIceberg and others find the tables at /iceberg of the server.
+    """
+    from lakelog.spark.pipelines.iceberg import IcebergJob
+    from lakelog.spark.pipelines.iceberg import run_iceberg as run
+    from lakelog.spark.pipelines.jobs import stoppable
+
+    period = None if every is None else parse_duration(every).total_seconds()
+    job = IcebergJob(topics=tuple(topics or ()), every_seconds=period, dry_run=dry_run)
+
+    def ended(done: IcebergSummary) -> None:
+        if period is None or done.commits:
+            print_result(json, {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}, _table_line(done))
+
+    def passed(topic: str, error: LakelogError) -> None:
+        say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
+
+    with open_log(url, token) as log, stoppable():
+        if not run(log, job, ended, passed) and not json:
+            say("There are no topics.")
+
+
+def _table_line(done: IcebergSummary) -> str:
+    if not (done.added or done.removed or done.commits):
+        why = "has all verified segments" if done.version else "was not created: the topic has no verified segments"
+        return f"{done.topic}: the table {why}"
+    verb = "would be" if done.dry_run else "were"
+    gone = f", {show_count(done.removed, 'file')} {verb} removed" if done.removed else ""
+    return (
+        f"{done.topic}: {show_count(done.added, 'segment')} with {show_count(done.messages, 'message')} {verb} added"
+        f"{gone}; version {done.version}"
+    )
