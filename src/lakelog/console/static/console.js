@@ -169,11 +169,11 @@ function onKey(event) {
     search.focus();
   } else if (event.key === "?") {
     openKeys();
-  } else if (event.key === "g") {
-    pressedG = Date.now();
   } else if (Date.now() - pressedG < 1500) {
     pressedG = 0;
     document.querySelector("nav a[data-key=" + CSS.escape(event.key) + "]")?.click();
+  } else if (event.key === "g") {
+    pressedG = Date.now();
   }
 }
 

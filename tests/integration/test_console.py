@@ -1,0 +1,230 @@
+"""The console in a real browser, before a real server: accessibility, keys, hostile names, no JavaScript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.kit.chromium import chromium, new_session, violations
+from tests.kit.console_data import fill
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+from tests.unit.console.examples import PATHS
+
+_CODES = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "<svg onload=alert(3)>",
+    "<iframe srcdoc='<script>alert(4)</script>'>",
+    "<a href=javascript:alert(5)>x</a>",
+    "<style>@import'//x'</style>",
+    "<meta http-equiv=refresh content=0>",
+    "<details open ontoggle=alert(6)>",
+    "{{7*7}}${alert(7)}",
+    "javascript:alert(8)",
+    "&lt;script&gt;alert(9)&lt;/script&gt;",
+    "<form action=//x><input autofocus onfocus=alert(10)>",
+)
+_BEFORE = ("", "'>", '">', "</textarea></title></pre>", "--><!-- -->")
+PAYLOADS = [before + code for code in _CODES for before in _BEFORE]
+MAX_FIRST_VIEW_BYTES = 150_000
+MAX_SHIFT = 0.02
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster) -> Iterator[Fleet]:
+    with Fleet(cluster, servers=1, authenticate=True, env={"LAKELOG_CONSOLE": "true"}) as running:
+        fill(running, "<img src=x onerror=alert(1)>")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(fleet: Fleet) -> Iterator[Browser]:
+    # The fleet first: a running browser has an event loop, in which `asyncio.run` cannot be called.
+    with chromium() as running:
+        yield running
+
+
+def url_of(fleet: Fleet) -> str:
+    return f"http://127.0.0.1:{fleet.ports[0]}/console/"
+
+
+@pytest.fixture(scope="module")
+def session(browser: Browser, fleet: Fleet) -> Iterator[BrowserContext]:
+    assert fleet.token is not None
+    context = new_session(browser, url_of(fleet), fleet.token)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(session: BrowserContext) -> Iterator[Page]:
+    opened = session.new_page()
+    yield opened
+    assert opened.evaluate("window.ran") == []
+    opened.close()
+
+
+def test_axe_finds_nothing_on_any_page_in_both_themes(page: Page, fleet: Fleet) -> None:
+    found = {}
+    for name, path in {**PATHS, "login": "login", "failed": "groups/nobody"}.items():
+        page.goto(url_of(fleet) + path)
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        found[f"{name}, light"] = violations(page)
+        page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+        # The themes differ in their colours only.
+        found[f"{name}, dark"] = violations(page, "color-contrast")
+    page.evaluate("document.body.append(document.createElement('img'))")
+    assert violations(page) != [], "axe-core finds an image without a text"
+    assert {place: problems for place, problems in found.items() if problems} == {}
+
+
+def test_a_page_is_as_wide_as_the_screen(page: Page, fleet: Fleet) -> None:
+    wide = {}
+    for width in (1440, 768, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        for name, path in PATHS.items():
+            page.goto(url_of(fleet) + path)
+            over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            if over > 0:
+                wide[f"{name} at {width}"] = over
+    assert wide == {}
+
+
+def test_no_name_runs_a_script(page: Page, fleet: Fleet) -> None:
+    # The names of the installation hold a script too: see the fixture.
+    for number, payload in enumerate(PAYLOADS):
+        fleet.request("POST", "/v1/marks", {"text": f"{number} {payload}"[:200]})
+    for path in PATHS.values():
+        page.goto(url_of(fleet) + path)
+        assert page.evaluate("window.ran") == [], path
+    assert page.goto(f"{url_of(fleet)}marks") is not None
+    texts = page.locator("tbody th").all_inner_texts()
+    assert sum(any(payload in text for text in texts) for payload in PAYLOADS) == len(PAYLOADS), "as text, unchanged"
+    for payload in PAYLOADS[::6]:
+        for path in (
+            "groups?q=",
+            "groups?sort=",
+            "groups?done=",
+            "audit?group=x&operation=",
+            "marks?text=",
+            "nothing/",
+        ):
+            page.goto(url_of(fleet) + path + quote(payload, safe=""))
+            assert page.evaluate("window.ran") == [], (path, payload)
+
+
+def test_keys(page: Page, fleet: Fleet) -> None:
+    page.goto(url_of(fleet))
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.wait_for_url("**/console/groups")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Find a group")).to_be_focused()
+    page.keyboard.type("ship")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/groups?*q=ship*")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("main").focus()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("g t")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("bill")
+    expect(page.get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/groups/billing")
+
+
+def test_a_change_by_the_keyboard_alone(page: Page, fleet: Fleet) -> None:
+    page.goto(f"{url_of(fleet)}groups/shipping")
+    page.get_by_text("Resume it", exact=True).first.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text("The group continues.")
+    fleet.request("POST", "/v1/groups/shipping/pause", {})
+
+
+def test_a_refresh_keeps_focus_and_opened_parts(page: Page, fleet: Fleet) -> None:
+    page.goto(f"{url_of(fleet)}groups/shipping")
+    remedy = page.get_by_text("Resume it", exact=True).first
+    remedy.focus()
+    page.keyboard.press("Enter")
+    fleet.request("POST", "/v1/groups/shipping/seek", {"topic": "orders", "position": "latest"})
+    # The page does this every few seconds.
+    page.evaluate("refresh()")
+    expect(page.locator("dl.figures")).to_contain_text("Lag0")
+    page.goto(f"{url_of(fleet)}groups")
+    page.get_by_role("link", name="billing").focus()
+    page.evaluate("refresh()")
+    expect(page.get_by_role("link", name="billing")).to_be_focused()
+    button = page.get_by_role("button", name="Pause refresh")
+    button.click()
+    expect(page.get_by_role("button", name="Refresh paused")).to_have_attribute("aria-pressed", "true")
+    fleet.request("POST", "/v1/groups/billing/pause", {})
+    page.evaluate("refresh()")
+    expect(page.locator("tr", has_text="billing")).not_to_contain_text("paused")
+    page.get_by_role("button", name="Refresh paused").click()
+    expect(page.locator("tr", has_text="billing")).to_contain_text("paused")
+    fleet.request("POST", "/v1/groups/billing/resume", {})
+
+
+def test_the_theme_is_kept(page: Page, fleet: Fleet) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto(url_of(fleet))
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Theme").click()
+    page.goto(f"{url_of(fleet)}groups")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.get_by_role("button", name="Theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == light
+
+
+def test_without_javascript(browser: Browser, fleet: Fleet) -> None:
+    assert fleet.token is not None
+    with new_session(browser, url_of(fleet), fleet.token, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(url_of(fleet))
+        page.get_by_role("link", name="Groups", exact=True).click()
+        page.get_by_role("link", name="billing").click()
+        page.locator("select[name=topic]").select_option("orders")
+        page.locator("select[name=position]").select_option("latest")
+        page.get_by_role("button", name="Preview").click()
+        expect(page.locator("main")).to_contain_text("Nothing has changed yet.")
+        page.get_by_role("button", name="Move the group").click()
+        expect(page.get_by_role("status")).to_have_text("The group was moved.")
+        page.locator("summary", has_text="console of Ada").click()
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        page.goto(f"{url_of(fleet)}groups")
+        expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+def test_the_first_view_is_small_and_does_not_shift(browser: Browser, fleet: Fleet) -> None:
+    assert fleet.token is not None
+    with new_session(browser, url_of(fleet), fleet.token) as context:
+        page = context.new_page()
+        network = context.new_cdp_session(page)
+        network.send("Network.enable")
+        network.send("Network.setCacheDisabled", {"cacheDisabled": True})
+        sizes: list[float] = []
+        network.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+        page.goto(f"{url_of(fleet)}groups/billing", wait_until="networkidle")
+        shift = page.evaluate(
+            """() => new Promise((done) => {
+                let shift = 0;
+                new PerformanceObserver((list) => { for (const each of list.getEntries()) shift += each.value; })
+                    .observe({ type: "layout-shift", buffered: true });
+                requestAnimationFrame(() => requestAnimationFrame(() => done(shift)));
+            })"""
+        )
+        print(f"first view: {sum(sizes):.0f} bytes in {len(sizes)} files, shift {shift:.4f}")
+        assert len(sizes) >= 3
+        assert sum(sizes) <= MAX_FIRST_VIEW_BYTES
+        assert shift <= MAX_SHIFT
