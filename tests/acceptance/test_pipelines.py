@@ -381,6 +381,42 @@ def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
     assert {run.state for run in log.pipelines.list("tier", "endless")} == {RunState.DONE}
 
 
+def test_a_service_tiers_and_compacts_and_another_one_takes_over(log: lakelog.Lakelog, cli: Cli) -> None:
+    publish(log, "served", 600)
+    before = contents(log, "served")
+    options = ("--tier-every", "1s", "--min-age", "0s", "--segment-size", "5000", "--compact-every", "1s")
+    command = ("pipelines", "serve", "served", *options, "--compact-age", "0s", "--json")
+    first = cli.popen(*command)
+    try:
+        assert first.stdout is not None
+        done = [json.loads(first.stdout.readline()) for _ in range(2)]
+        assert [(each["pipeline"], each["topic"], each["messages"]) for each in done] == [
+            ("tier", "served", 600),
+            ("compact", "served", 600),
+        ]
+        assert [len(part.segments) for part in log.lake.plan("served").partitions] == [1, 1]
+        assert contents(log, "served") == before
+        second = cli.popen(*command, "--sweep-every", "never")
+        try:
+            (leading,) = log.pipelines.list("serve")
+            assert leading.state is RunState.RUNNING
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(60) == 0
+            eventually(lambda: len(log.pipelines.list("serve")) == 2, within=60, what="the other one takes over")
+            ended, now = sorted(log.pipelines.list("serve"), key=lambda run: run.started_at)
+            assert (ended.state, now.state) == (RunState.DONE, RunState.RUNNING)
+            assert (ended.progress["tiered"], ended.progress["waiting"], ended.progress["failures"]) == (600, 0, 0)
+            assert len(log.pipelines.list("sweep")) >= 1, "the first one has swept"
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(30) == 0
+        finally:
+            second.kill()
+            second.communicate()
+    finally:
+        first.kill()
+        first.communicate()
+
+
 def test_a_missing_object_store_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     with Fleet(cluster, servers=1) as bare:
         cli = Cli(folder=tmp_path, env={"LAKELOG_URL": url_of(bare), **environment()})

@@ -20,6 +20,7 @@ from lakelog.cli.pipeline_options import (
     make_sessions,
     parse_age,
 )
+from lakelog.cli.pipeline_serve import serve
 from lakelog.cli.progress_bar import ProgressBar
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
 from lakelog.cli.units import parse_duration, parse_rate, parse_size
@@ -42,6 +43,7 @@ app.add_typer(plan_app, name="plan")
 run_app.command("compact")(run_compact)
 plan_app.command("compact")(plan_compact)
 run_app.command("iceberg")(run_iceberg)
+app.command("serve")(serve)
 
 SizeOption = Annotated[
     str, typer.Option("--segment-size", metavar="SIZE", help="Target size of a segment, in stored bytes.")

@@ -111,7 +111,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     groups = {f"groups {verb}" for verb in ("list", "describe", "history", "seek", "skip", "pause", "resume")}
     groups |= {"groups alter", "groups delete"}
     dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard", "purge")}
-    pipelines = {f"pipelines {verb}" for verb in ("run iceberg", "run sweep", "run replay", "runs")}
+    pipelines = {f"pipelines {verb}" for verb in ("run iceberg", "run sweep", "run replay", "runs", "serve")}
     pipelines |= {f"pipelines {verb} {name}" for verb in ("run", "plan") for name in ("tier", "compact")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
     alone |= {"console", "doctor", "mark", "marks", "verify"}

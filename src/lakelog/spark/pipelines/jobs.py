@@ -155,7 +155,7 @@ def _tier_once(
     results = []
     for topic in topics:
         try:
-            done = _tier_topic(connection, sessions, job, topic, report)
+            done = tier_topic(connection, sessions, job, topic, report)
         except (PipelineBusy, TopicNotFound) as error:
             # One topic of many, or one run of many, must not stop the others.
             if job.topic and (job.every_seconds is None or isinstance(error, TopicNotFound)):
@@ -169,9 +169,10 @@ def _tier_once(
     return results
 
 
-def _tier_topic(
+def tier_topic(
     connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, topic: str, report: JobListener[TierSummary]
 ) -> TierSummary:
+    """Tier a topic if there is something to do, and return the result."""
     log = client(connection)
     plan = planned(log, topic, job.options)
     if job.dry_run or plan.is_nothing:
