@@ -10,8 +10,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.kit.chromium import chromium, new_session, violations
 from tests.kit.console_data import fill
-from tests.kit.fleet import Fleet
+from tests.kit.fleet import LAKELOG, Fleet
+from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
+from tests.kit.process import Supervisor
 from tests.unit.console.examples import PATHS
 
 _CODES = (
@@ -204,6 +206,22 @@ def test_without_javascript(browser: Browser, fleet: Fleet) -> None:
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         page.goto(f"{url_of(fleet)}groups")
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+
+
+def test_a_console_of_its_own_process(browser: Browser, fleet: Fleet) -> None:
+    assert fleet.token is not None
+    argv = [LAKELOG, "console", "--url", f"http://127.0.0.1:{fleet.ports[0]}", "--port", str(port := free_port())]
+    with Supervisor() as supervisor:
+        supervisor.start(argv, ready=f"http://127.0.0.1:{port}/login", name="console")
+        with new_session(browser, f"http://127.0.0.1:{port}/", fleet.token) as context:
+            page = context.new_page()
+            for path in ("", "servers", "groups/billing"):
+                answer = page.goto(f"http://127.0.0.1:{port}/{path}")
+                assert answer is not None and answer.status == 200
+            page.get_by_role("button", name="Pause", exact=True).click()
+            expect(page.get_by_role("status")).to_have_text("The group is paused.")
+            page.get_by_role("button", name="Resume", exact=True).click()
+            expect(page.get_by_role("status")).to_have_text("The group continues.")
 
 
 def test_the_first_view_is_small_and_does_not_shift(browser: Browser, fleet: Fleet) -> None:

@@ -18,8 +18,10 @@ SAME_ORIGIN = {"sec-fetch-site": "same-origin", "origin": ORIGIN}
 class Browser:
     """A session with the console of a server."""
 
-    def __init__(self, made: World, host: str = "lakelog.example") -> None:
+    def __init__(self, made: World, host: str = "lakelog.example", prefix: str = "") -> None:
         self.world = made
+        self.prefix = prefix
+        """A path below which a proxy serves the server; it is removed from each request."""
         self.host = host
         self.child = ""
         """The id of a child of the installation's token."""
@@ -29,7 +31,8 @@ class Browser:
         self, method: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Reply:
         """Return the response to one request, and keep its cookies."""
-        path, _, query = path.partition("?")
+        assert path.startswith(f"{self.prefix}/console"), path
+        path, _, query = path.removeprefix(self.prefix).partition("?")
         given = {"host": self.host, **(headers or {})}
         if self.cookies:
             given["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
@@ -45,7 +48,7 @@ class Browser:
 
     async def get(self, path: str) -> Reply:
         """Return the page at a path below the console, after redirects."""
-        at = f"/console/{path}"
+        at = f"{self.prefix}/console/{path}"
         for _ in range(4):
             reply = await self.call("GET", at)
             if reply.status not in (303, 307):
@@ -60,15 +63,15 @@ class Browser:
         path = path.replace("CHILD", self.child)
         fields = {name: text.replace("TOKEN", self.world.token) for name, text in (fields or {}).items()}
         form = {"content-type": "application/x-www-form-urlencoded", **headers}
-        return await self.call("POST", f"/console/{path}", body=urlencode(fields).encode(), headers=form)
+        return await self.call("POST", f"{self.prefix}/console/{path}", body=urlencode(fields).encode(), headers=form)
 
     async def submit(self, path: str, fields: Mapping[str, str] | None = None) -> Reply:
         """Submit a form, and return the page that is shown then."""
         reply = await self.post(path, fields)
         if reply.status != 303:
             return reply
-        there = urljoin(f"/console/{path}", reply.headers["location"])
-        return await self.get(there.removeprefix("/console/"))
+        there = urljoin(f"{self.prefix}/console/{path}", reply.headers["location"])
+        return await self.get(there.removeprefix(f"{self.prefix}/console/"))
 
     async def log_in(self, token: str, **fields: str) -> Reply:
         """Log in with a token."""

@@ -12,6 +12,7 @@ from lakelog.console.security import CSP
 from lakelog.model.token import Right
 from tests.unit.console.browser import browsing, logged_in
 from tests.unit.console.examples import FORMS, PATHS
+from tests.unit.docs.markdown import ROOT, section, table
 
 
 class _Attributes(HTMLParser):
@@ -85,6 +86,35 @@ def test_a_viewer_who_may_only_inspect_sees_no_button_for_changes() -> None:
 def _own_token_actions() -> set[str]:
     """Return the actions that need no right to manage."""
     return {path for name, (path, _) in FORMS.items() if name in ("create_token", "revoke_token")}
+
+
+def test_the_page_of_the_documentation() -> None:
+    text = (ROOT / "docs" / "console.md").read_text()
+    shown = {row[0] for row in table(section(text, "Pages"), "page")}
+    assert {page.menu for page in PAGES if page.menu} <= shown
+    tests = re.findall(r"`([\w/]+\.py)::(\w+)`", text)
+    assert tests
+    for file, name in tests:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), (file, name)
+
+
+def test_below_another_path() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            browser.prefix = "/a/b"
+            assert b"Log in" in (await browser.get("groups/billing")).body
+            reply = await browser.log_in(browser.world.token, next="groups/billing")
+            assert urljoin("/a/b/console/login", reply.headers["location"]) == "/a/b/console/groups/billing"
+            for page in PAGES:
+                html = (await browser.get(PATHS[page.name])).body.decode()
+                for tag, name, link in _Attributes(html).found:
+                    if name in ("href", "src", "action"):
+                        there = urljoin(f"/a/b/console/{PATHS[page.name]}", link)
+                        assert there.startswith(("/a/b/console/", "data:")), (page.name, tag, link)
+            paused = await browser.submit("groups/billing/pause")
+            assert b"The group is paused." in paused.body
+
+    asyncio.run(scenario())
 
 
 def test_an_unknown_page() -> None:

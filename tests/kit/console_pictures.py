@@ -1,0 +1,51 @@
+"""Makes the pictures of docs/console.md: `python -m tests.kit.console_pictures`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.kit.chromium import chromium, new_session
+from tests.kit.console_data import fill
+from tests.kit.fleet import Fleet
+from tests.kit.postgres import Cluster
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+MAX_BYTES = 100_000
+PICTURES = {
+    "overview": ("", "light"),
+    "topic": ("topics/clicks", "light"),
+    "groups": ("groups", "dark"),
+    "group": ("groups/shipping", "light"),
+    "seek": ("groups/billing/seek?topic=orders&position=latest", "light"),
+    "audit": ("audit", "dark"),
+}
+"""The path and the theme of each picture."""
+
+
+def main() -> int:
+    """Take all pictures of a new installation. Return 1 if one of them is too large."""
+    FOLDER.mkdir(exist_ok=True)
+    too_large = []
+    with Cluster() as cluster, Fleet(cluster, servers=1, authenticate=True, env={"LAKELOG_CONSOLE": "true"}) as fleet:
+        assert fleet.token is not None
+        fill(fleet)
+        url = f"http://127.0.0.1:{fleet.ports[0]}/console/"
+        with chromium() as browser:
+            for theme in ("light", "dark"):
+                size = {"width": 1000, "height": 620}
+                with new_session(browser, url, fleet.token, viewport=size, color_scheme=theme) as context:
+                    page = context.new_page()
+                    for name, (path, wanted) in PICTURES.items():
+                        if wanted == theme:
+                            page.goto(url + path)
+                            file = FOLDER / f"console-{name}.png"
+                            page.screenshot(path=file)
+                            if file.stat().st_size > MAX_BYTES:
+                                too_large.append(file.name)
+    sys.stdout.write(f"{len(PICTURES)} pictures in {FOLDER}, larger than {MAX_BYTES} bytes: {too_large}\n")
+    return 1 if too_large else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
