@@ -13,7 +13,9 @@ from lakelog.client._async.calls import AsyncCalls
 from lakelog.client._async.consumer import AsyncConsumer
 from lakelog.client._async.group import AsyncGroup
 from lakelog.client._async.lake import AsyncLake
+from lakelog.client._async.lakelog_messages import AsyncLakelogMessages
 from lakelog.client._async.marks import AsyncMarks
+from lakelog.client._async.message_story import AsyncMessageStories
 from lakelog.client._async.pipelines import AsyncPipelines
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.rejected import AsyncRejected
@@ -33,18 +35,16 @@ from lakelog.client.worker.running import async_default_worker_settings, async_w
 from lakelog.model.arguments import check_seconds
 from lakelog.model.group import Assignor, Order
 from lakelog.model.names import check_name
-from lakelog.model.outbox import MessageQuery, MessageStatus
 from lakelog.model.position import Receipt
 from lakelog.model.progress import GroupQuery, GroupSummary
 from lakelog.model.topic_info import TopicInfo, TopicQuery
 from lakelog.wire.operations import groups as group_operations
-from lakelog.wire.operations.outbox import FIND_MESSAGE
 from lakelog.wire.operations.topics import LIST_TOPICS
 
 T = TypeVar("T")
 
 
-class AsyncLakelog:
+class AsyncLakelog(AsyncLakelogMessages):
     """A client, made by `connect_async`. It connects when it is first needed; `async with` closes it."""
 
     def __init__(
@@ -59,6 +59,7 @@ class AsyncLakelog:
         self._pool = WorkerPool(self._settings, policy)
         self._workers = async_worker_runner(self._pool)
         self._states: dict[str, AsyncTopicState] = {}
+        self._stories = AsyncMessageStories(self._calls, self.topics, self.topic)
         self._closed = False
         processes.before_exit(self)
 
@@ -257,15 +258,6 @@ class AsyncLakelog:
             heartbeat=heartbeat,
         )
         return AsyncConsumer(options, self._settings, self._calls)
-
-    async def message(self, id: str) -> MessageStatus:
-        """Return whether a message is in the log, and its partition and offset.
-
-        Args:
-            id: The id of a receipt. A message that was published in a transaction is found for a day after the relay
-                has moved it.
-        """
-        return await self._calls.call(FIND_MESSAGE, MessageQuery(message_id=id))
 
     @property
     def rejected(self) -> AsyncRejected:

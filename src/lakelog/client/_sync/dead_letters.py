@@ -16,6 +16,7 @@ from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.functions import check_function
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_seconds, check_text, check_texts, check_whole, refusal
+from lakelog.model.dead_letter_clusters import DeadLetterClusters, cluster_dead_letters
 from lakelog.model.dead_letters import (
     DEFAULT_MAX_REDRIVES,
     MAX_DEAD_LETTERS,
@@ -78,6 +79,20 @@ class DeadLetters:
                 break
             query = replace(query, after=page.next)
         return found
+
+    def clusters(self, limit: int = 10_000) -> DeadLetterClusters:
+        """Return the selected dead letters by cause: those with the same error, apart from what varies, are together.
+
+        Args:
+            limit: The largest number of dead letters to examine, 1 or more. Default: 10,000. It makes one call for each
+                1,000.
+        """
+        check_whole("limit", limit, 1)
+        found = self.list(limit + 1)
+        examined = found[:limit]
+        return DeadLetterClusters(
+            clusters=cluster_dead_letters(examined), examined=len(examined), has_more=len(found) > limit
+        )
 
     def find(self, message_id: str) -> DeadLetter:
         """Return one dead letter with its value. An unknown id raises `DeadLetterNotFound`.

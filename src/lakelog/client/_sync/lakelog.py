@@ -15,7 +15,9 @@ from lakelog.client._sync.calls import Calls
 from lakelog.client._sync.consumer import Consumer
 from lakelog.client._sync.group import Group
 from lakelog.client._sync.lake import Lake
+from lakelog.client._sync.lakelog_messages import LakelogMessages
 from lakelog.client._sync.marks import Marks
+from lakelog.client._sync.message_story import MessageStories
 from lakelog.client._sync.pipelines import Pipelines
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.rejected import Rejected
@@ -34,18 +36,16 @@ from lakelog.client.worker.running import default_worker_settings, worker_runner
 from lakelog.model.arguments import check_seconds
 from lakelog.model.group import Assignor, Order
 from lakelog.model.names import check_name
-from lakelog.model.outbox import MessageQuery, MessageStatus
 from lakelog.model.position import Receipt
 from lakelog.model.progress import GroupQuery, GroupSummary
 from lakelog.model.topic_info import TopicInfo, TopicQuery
 from lakelog.wire.operations import groups as group_operations
-from lakelog.wire.operations.outbox import FIND_MESSAGE
 from lakelog.wire.operations.topics import LIST_TOPICS
 
 T = TypeVar("T")
 
 
-class Lakelog:
+class Lakelog(LakelogMessages):
     """A client, made by `connect`. It connects when it is first needed; `with` closes it."""
 
     def __init__(
@@ -60,6 +60,7 @@ class Lakelog:
         self._pool = WorkerPool(self._settings, policy)
         self._workers = worker_runner(self._pool)
         self._states: dict[str, TopicState] = {}
+        self._stories = MessageStories(self._calls, self.topics, self.topic)
         self._closed = False
         processes.before_exit(self)
 
@@ -258,15 +259,6 @@ class Lakelog:
             heartbeat=heartbeat,
         )
         return Consumer(options, self._settings, self._calls)
-
-    def message(self, id: str) -> MessageStatus:
-        """Return whether a message is in the log, and its partition and offset.
-
-        Args:
-            id: The id of a receipt. A message that was published in a transaction is found for a day after the relay
-                has moved it.
-        """
-        return self._calls.call(FIND_MESSAGE, MessageQuery(message_id=id))
 
     @property
     def rejected(self) -> Rejected:
