@@ -83,6 +83,7 @@ CLAIMS = (
         pages=_on("howto/manage-topics-as-files.md"),
     ),
     Claim(test="tests/integration/test_deploy.py", kinds=frozenset(("yaml",)), pages=_on("howto/deploy.md")),
+    Claim(test="tests/acceptance/test_mcp.py", kinds=frozenset(("json",)), pages=_on("howto/ask-a-language-model.md")),
     Claim(test="tests/integration/test_doctor.py", kinds=frozenset(("console",)), pages=_on("howto/run-doctor.md")),
 )
 """Add an entry when a test of your own runs the blocks of a page."""

@@ -21,6 +21,7 @@ from lakelog.cli import (
     fetch,
     groups,
     marks,
+    mcp,
     migrate,
     outbox,
     pipelines,
@@ -96,6 +97,7 @@ app.command()(audit.audit)
 app.command()(marks.mark)
 app.command()(marks.marks)
 app.command()(console.console)
+app.command()(mcp.mcp)
 app.add_typer(dead.app, name="dead")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(pipelines.app, name="pipelines")

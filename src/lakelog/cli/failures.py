@@ -32,7 +32,7 @@ OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 _ORDER = (
     *("dev", "topics", "apply", "publish", "tail", "fetch", "consume", "worker", "top", "groups", "dead"),
     *("outbox", "pipelines", "audit", "mark", "marks"),
-    *("serve", "console", "migrate", "doctor", "verify", "tokens", "version"),
+    *("serve", "console", "mcp", "migrate", "doctor", "verify", "tokens", "version"),
 )
 
 # Packages of the `server` extra, which an installation of the client does not have.
@@ -51,6 +51,7 @@ _SERVER_PACKAGES = frozenset(
         "uvloop",
     ]
 )
+_MCP_PACKAGES = frozenset(["mcp", "mcp_types"])
 
 
 class Commands(TyperGroup):
@@ -80,9 +81,11 @@ class Commands(TyperGroup):
             _show(error.detail, _advice(error))
             raise typer.Exit(_code(error)) from _reraised(error)
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in _SERVER_PACKAGES:
+            package = (error.name or "").partition(".")[0]
+            extra = "mcp" if package in _MCP_PACKAGES else "server"
+            if package not in _SERVER_PACKAGES | _MCP_PACKAGES:
                 raise
-            _show(f"This command needs {error.name}.", "Install the server extra: pip install 'lakelog[server]'")
+            _show(f"This command needs {error.name}.", f"Install the {extra} extra: pip install 'lakelog[{extra}]'")
             raise typer.Exit(FAILED) from _reraised(error)
         except BrokenPipeError:
             # The reader of the pipe is gone. Without this, the interpreter would report it again at exit.

@@ -114,7 +114,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     pipelines = {f"pipelines {verb}" for verb in ("run iceberg", "run sweep", "run replay", "runs", "serve")}
     pipelines |= {f"pipelines {verb} {name}" for verb in ("run", "plan") for name in ("tier", "compact")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
-    alone |= {"console", "doctor", "mark", "marks", "verify"}
+    alone |= {"console", "doctor", "mark", "marks", "mcp", "verify"}
     outbox = {f"outbox {verb}" for verb in ("install", "relay", "rejected list", "rejected retry", "rejected discard")}
     assert leaves == {"version"} | alone | topics | tokens | groups | dead | pipelines | outbox
 
