@@ -1,0 +1,1 @@
+"""A shop with one model, one view and one handler."""

@@ -1,0 +1,7 @@
+"""The only URL."""
+
+from django.urls import path
+
+from shop.views import place
+
+urlpatterns = [path("orders/", place)]

@@ -1,0 +1,1 @@
+"""An API that publishes orders, and the worker that bills them."""

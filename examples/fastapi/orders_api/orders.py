@@ -1,0 +1,10 @@
+"""The values that the API publishes and the worker handles."""
+
+from pydantic import BaseModel
+
+TOPIC = "orders"
+
+
+class Order(BaseModel):
+    account: str
+    total: int
