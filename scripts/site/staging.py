@@ -21,6 +21,7 @@ PROJECT_PAGES = {
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "SECURITY.md": "project/security-policy.md",
     "benchmarks/README.md": "project/benchmarks.md",
     "benchmarks/history.md": "project/benchmark-history.md",
 }

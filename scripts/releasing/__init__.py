@@ -1,0 +1,1 @@
+"""Builds a release and checks it. Uploading and tagging are the last steps of a person."""
