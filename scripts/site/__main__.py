@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from scripts.site.staging import PROJECT_PAGES, ROOT, navigation, stage
 
 FOLDER = ROOT / ".site"
 _POLL_SECONDS = 1.0
+_OPTION = re.compile(r"<code>(--[a-z][a-z-]*)</code>")
 
 
 def build(folder: Path = FOLDER) -> list[str]:
@@ -31,6 +33,7 @@ def build(folder: Path = FOLDER) -> list[str]:
         for path in unlisted
         if path not in listed
     ]
+    _keep_options_whole(folder / "public")
     llms.write(folder / "docs", folder / "public", pages)
     return wrong + [f"broken link in {each}" for each in links.broken(folder / "public")]
 
@@ -50,6 +53,15 @@ def serve(address: str) -> int:
     except KeyboardInterrupt:
         server.terminate()
     return server.wait()
+
+
+def _keep_options_whole(public: Path) -> None:
+    """Let no line end within an option: browsers break after each hyphen, and `--` would stay alone."""
+    for page in public.rglob("*.html"):
+        text = page.read_text()
+        whole = _OPTION.sub(r'<code style="white-space: nowrap">\1</code>', text)
+        if whole != text:
+            page.write_text(whole)
 
 
 def _zensical(command: str) -> list[str]:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
+import threading
+import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, Response
 
 from scripts.site import links, llms
 from scripts.site.__main__ import build
 from scripts.site.staging import ROOT, navigation, rewrite
+from tests.kit.chromium import chromium
 from tests.unit.docs.markdown import DOCS
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
+    began = time.monotonic()
     assert build(folder) == []
+    assert time.monotonic() - began <= 90
     return folder / "public"
 
 
@@ -29,6 +38,53 @@ def test_every_page_is_rendered_and_searched(site: Path) -> None:
         rendered = page.removesuffix(".md") + "/" if page != "index.md" else ""
         assert (site / rendered / "index.html").exists(), page
         assert rendered in searched, page
+
+
+LOOKED_AT = ("", "tutorial/first-hour/", "reference/python/", "reference/cli/")
+"""Pages that are opened in a browser: each kind of page once."""
+_WIDE = "document.documentElement.scrollWidth > window.innerWidth"
+_BROKEN_OPTIONS = """[...document.querySelectorAll("code")]
+    .filter((code) => /^--[a-z-]+$/.test(code.textContent) && code.getClientRects().length > 1)
+    .map((code) => code.textContent)"""
+
+
+def test_pages_fit_a_monitor_and_a_phone_in_both_themes(site: Path) -> None:
+    """Nothing is wider than the window, no option is broken between two lines, and no file is missing."""
+    handler = functools.partial(QuietFiles, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, chromium() as browser:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for width, theme in ((1440, "light"), (390, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+            missing = missing_files(page)
+            for path in LOOKED_AT:
+                page.goto(f"http://127.0.0.1:{server.server_port}/{path}")
+                where = (path, width)
+                assert not page.evaluate(_WIDE), where
+                assert page.evaluate(_BROKEN_OPTIONS) == [], where
+                shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (int(re.findall(r"[0-9]+", shade)[0]) < 128) == (theme == "dark"), (where, shade)
+            assert missing == []
+            page.close()
+        server.shutdown()
+
+
+def missing_files(page: Page) -> list[str]:
+    """Return a list, which gets the address of each file that the server does not have."""
+    found: list[str] = []
+
+    def look(response: Response) -> None:
+        if response.status >= 400:
+            found.append(response.url)
+
+    page.on("response", look)
+    return found
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing."""
 
 
 def test_no_page_loads_from_another_host(site: Path) -> None:
