@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the sync forms of the tests of consumers and replays over HTTP only, except at full size.
+    """Run the sync forms of the tests of consumers, replays and stories over HTTP only, except at full size.
 
     Over the other transports, the sync form runs the same code as the async one, which is tested over each.
     """
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_sync_consumer(item: pytest.Item) -> bool:
     return (
-        item.path.stem.startswith(("test_client_sync_consumer", "test_client_sync_replay"))
+        item.path.stem.startswith(("test_client_sync_consumer", "test_client_sync_replay", "test_client_sync_stories"))
         and "[http]" not in item.name
     )
 

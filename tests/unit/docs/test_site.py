@@ -40,7 +40,7 @@ def test_every_page_is_rendered_and_searched(site: Path) -> None:
         assert rendered in searched, page
 
 
-LOOKED_AT = ("", "tutorial/first-hour/", "reference/python/", "reference/cli/")
+LOOKED_AT = ("", "tutorial/first-hour/", "reference/cli/", "reference/python/")
 """Pages that are opened in a browser: each kind of page once."""
 _WIDE = "document.documentElement.scrollWidth > window.innerWidth"
 _BROKEN_OPTIONS = """[...document.querySelectorAll("code")]
