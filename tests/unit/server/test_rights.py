@@ -109,6 +109,8 @@ REFUSED = {
     "load": 409,
     "report_run": 409,  # It does not go on.
     "end_run": 404,
+    "iceberg_table": 404,  # The topic has no table.
+    "iceberg_has_table": 404,
 }
 MakeToken = Callable[[World], Awaitable[str | None]]
 
@@ -166,6 +168,7 @@ async def _call(made: World, route: Row, token: str | None, topic: str = "orders
         message_id=f"{found.topic.incarnation}-{f'0-s{MARK}' if route.name == 'cancel_scheduled' else '1-0'}",
         pipeline="tier",
         run_id="0123456789abcdef",
+        namespace="default.default",
         token_id=await _child(made) if "{token_id}" in route.path else "",
     )
     operation = route.name.removeprefix("short_")
@@ -217,7 +220,7 @@ def _expected(route: Row, caller: str) -> set[int]:
         return fine
     if route.name in ("look", "swept"):
         return {422}  # They are files of another environment.
-    has_name = any(name in route.path for name in ("{topic}", "{group}", "{token_id}")) or "topic" in str(route.example)
+    has_name = any(name in route.path for name in ("{topic}", "{group}", "{token_id}", "{namespace}")) or "topic" in str(route.example)
     return {404} if route.name != "create_topic" and (has_name or route.name == "push") else fine
 
 

@@ -32,6 +32,7 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "START_SECONDS": "5",
         "DRAIN_SECONDS": "5",
         "RETENTION_SECONDS": "0",
+        "CONSOLE": "true",
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": "console",
     }
