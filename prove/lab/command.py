@@ -27,7 +27,7 @@ _NOT_INSTALLED = 3
 
 ABOUT = {
     "ci": "Run load with faults for a few minutes, and the simulation, as CI does.",
-    "nightly": "Run the same for a night with every kind of fault, then the tests with other Python versions.",
+    "nightly": "Run the same for a night with every kind of fault, then the tests that CI leaves out.",
     "release": "Run the same for three days.",
 }
 
@@ -62,7 +62,7 @@ def _proved(name: str, asked: Namespace, folder: Path) -> int:
     show(concluded.judged, seconds=time.monotonic() - began)
     _print_summary(concluded, folder, repeat)
     simulated = 0 if asked.no_simulation else _simulate(size, seed)
-    tested = [] if asked.no_simulation else [_test(version) for version in size.pythons]
+    tested = [] if asked.no_simulation else [_test(*chosen) for chosen in _left_out_by_ci(size)]
     say(f"total time {time.monotonic() - began:.0f} s")
     results = (concluded.status, simulated, *tested)
     return 1 if 1 in results else max(results)
@@ -110,10 +110,16 @@ def _simulate(size: RunSize, seed: int) -> int:
     return status if status in (0, 1) else 2
 
 
-def _test(version: str) -> int:
-    """Run the tests that depend on the Python version. A version that is not installed is skipped with a message."""
-    say(f"tests with Python {version}")
-    status = _run(["scripts/test", "--python", version, "-q"])
+def _left_out_by_ci(size: RunSize) -> list[tuple[str, ...]]:
+    """Return the arguments of the test runs that are too long for CI: slow tests, and other Python versions."""
+    slow = [("-m", "nightly")] if size.is_hard else []
+    return [*slow, *(("--python", version) for version in size.pythons)]
+
+
+def _test(*chosen: str) -> int:
+    """Run some of the tests. A Python version that is not installed is skipped with a message."""
+    say(f"tests: {' '.join(chosen)}")
+    status = _run(["scripts/test", *chosen, "-q"])
     return 0 if status in (0, _NOT_INSTALLED) else 1
 
 

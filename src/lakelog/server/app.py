@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 
@@ -129,7 +129,7 @@ class App:
         self._routing = routing
         self._telemetry = Telemetry()
         self._answer = self._traced if self._telemetry.enabled else self._handled
-        self._description = msgspec.json.encode(describe(operations, VERSION))
+        self._operations = operations
         self.traffic = Traffic(metrics)
         self.connections: Connections | None = None
         self.console: AsgiApp | None = None
@@ -277,6 +277,11 @@ class App:
 
     async def _openapi(self, call: Call) -> Response:
         return Response(200, self._description, JSON_TYPE)
+
+    @cached_property
+    def _description(self) -> bytes:
+        # Made for the first request: it takes more time than everything else that creates an app.
+        return msgspec.json.encode(describe(self._operations, VERSION))
 
     def _sample(self) -> None:
         budget = self._budget
