@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from benchmarks import parts, plot
 from benchmarks.__main__ import known
@@ -48,6 +49,10 @@ _RATIOS = {"copy", "insert", "jobs", "redis", "kafka", "share", "parquet", "pyar
 _CONDITIONS = {"cores", "fsync_us", "postgresql", "messages", "corpus_ratio", "rounds", "python"}
 
 
+def _slow(*values: object) -> ParameterSet:
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
 def test_the_list_names_every_benchmark() -> None:
     lines = _bench("--list").stdout.splitlines()
     assert {line.split()[0] for line in lines} == _NAMES
@@ -71,6 +76,7 @@ def test_the_drawing_shows_every_saved_report_with_its_command_and_conditions() 
         assert any(text.startswith(f"load_before {report.conditions['load_before']}") for text in texts)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_comparison_reports_the_cpu_time_of_both_checkouts() -> None:
     options = ("--size", "ci", "--messages", "20000", "--rounds", "1")
@@ -103,18 +109,18 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
     [
         ("publish-latency", {"insert", "ours_without_server"}, True),
         ("consume-objects", {"jobs"}, False),
-        ("consume-arrow", {"jobs"}, False),
-        ("consume-handler", {"redis"}, False),
-        ("consume-handler-delivery", set(), False),
-        ("consume-handler-sync", set(), False),
-        ("consume-default", set(), False),
-        ("delivery-latency", {"redis"}, True),
-        ("fan-out", {"redis"}, True),
-        ("consume-held-snapshot", {"undisturbed"}, False),
-        ("idle", set(), True),
+        _slow("consume-arrow", {"jobs"}, False),
+        _slow("consume-handler", {"redis"}, False),
+        _slow("consume-handler-delivery", set(), False),
+        _slow("consume-handler-sync", set(), False),
+        _slow("consume-default", set(), False),
+        _slow("delivery-latency", {"redis"}, True),
+        _slow("fan-out", {"redis"}, True),
+        _slow("consume-held-snapshot", {"undisturbed"}, False),
+        _slow("idle", set(), True),
         ("outbox-latency", {"open-transaction", "refused", "other-cluster"}, True),
-        ("outbox-bulk", set(), False),
-        ("delayed-waiting", {"undisturbed"}, False),
+        _slow("outbox-bulk", set(), False),
+        _slow("delayed-waiting", {"undisturbed"}, False),
     ],
 )
 def test_a_cost_is_measured_against_a_peer_in_the_same_run(name: str, peers: set[str], less_is_better: bool) -> None:

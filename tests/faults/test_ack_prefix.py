@@ -25,6 +25,7 @@ LEASE_MS = 120_000
 SETTINGS = {"start_from": "earliest", "order": "none"}
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_committed_offset_is_the_finished_prefix_across_kills(cluster: Cluster, size: Size, tmp_path: Path) -> None:
     """S16: nothing is lost, and no acked message is delivered again; servers are killed repeatedly between acks."""

@@ -137,6 +137,7 @@ def unfinished_body(port: int, token: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_each_alert_fires_in_its_fault_and_none_before(database: str, size: Size, tmp_path: Path) -> None:
     with ExitStack() as stack:

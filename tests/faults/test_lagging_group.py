@@ -64,6 +64,7 @@ class Straggler:
         self.reading.set()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 async def test_a_group_that_is_far_behind_does_not_slow_down_publishing(database: str, size: Size) -> None:
     """p99 of publishing stays within 1.2 times of that without the group; both are measured in turns."""

@@ -41,6 +41,7 @@ BAD_SHARE = 0.01
 TOPIC, GROUP = "orders", "billing"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_every_message_ends_acked_or_dead_once(cluster: Cluster, size: Size, tmp_path: Path) -> None:
     """S8-S16, L5."""

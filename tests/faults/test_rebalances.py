@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from tests.kit.async_http import JsonConnection, Refused
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
@@ -257,6 +259,7 @@ def test_join_leave_and_death_rebalance_quickly_and_affect_no_other_member(clust
         asyncio.run(scenario(fleet))
 
 
+@pytest.mark.nightly
 def test_members_that_come_and_go_all_the_time_converge(cluster: Cluster, size: Size) -> None:
     """S18: 64 members, one joining or leaving every 200 ms; balanced 1.5 s after the last change."""
     partitions = 128

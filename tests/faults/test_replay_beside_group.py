@@ -123,6 +123,7 @@ def _span(seconds: float) -> tuple[int, int]:
     return began, time.monotonic_ns()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_live_group_does_not_notice_a_replay(cluster: Cluster, tmp_path: Path, size: Size) -> None:
     count, live_rate = size.pick(ci=6_000, full=1_000_000), size.pick(ci=200, full=1000)

@@ -57,6 +57,7 @@ class Load:
             self.places.append((receipt.partition, receipt.offset))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_rolls_and_held_tables_do_not_slow_down_publishing(database: str, size: Size) -> None:
     """An idle transaction has read every hot table, so that no drop gets its lock; p99 stays within twice."""

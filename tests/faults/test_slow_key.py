@@ -139,6 +139,7 @@ class Traffic:
         return sayings
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size: Size, tmp_path: Path) -> None:
     """The others keep 90 % of their rate; the key's own messages follow in order (S13, S15)."""
@@ -166,7 +167,9 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("options", ['{"concurrency": 64}', '{"prefetch": 50}'])
+@pytest.mark.parametrize(
+    "options", [pytest.param('{"concurrency": 64}', marks=pytest.mark.nightly), '{"prefetch": 50}']
+)
 def test_only_messages_that_kill_their_process_become_dead_letters(
     cluster: Cluster, size: Size, tmp_path: Path, options: str
 ) -> None:

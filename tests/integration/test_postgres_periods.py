@@ -216,6 +216,7 @@ async def test_keys_that_expired_are_found_through_an_index(database: str) -> No
         assert "key_append_expired" in plan and "actual rows=0" in plan, plan
 
 
+@pytest.mark.nightly
 async def test_a_producer_is_found_quickly_while_a_long_transaction_runs(database: str) -> None:
     async with opened(database) as (store, admin):
         pid, producer = await create_one(store), new_producer()

@@ -10,6 +10,7 @@ from prove.scale.keys import run_keys
 from tests.kit.size import Size
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 async def test_keys_of_two_days_take_bounded_space_and_short_trims(database: str, size: Size) -> None:
     report = await run_keys(

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from typer import testing
+import typer.main
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _commands_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(testing, "_get_command", cache(testing._get_command))
+        patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
         yield

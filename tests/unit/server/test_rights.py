@@ -220,7 +220,9 @@ def _expected(route: Row, caller: str) -> set[int]:
         return fine
     if route.name in ("look", "swept"):
         return {422}  # They are files of another environment.
-    has_name = any(name in route.path for name in ("{topic}", "{group}", "{token_id}", "{namespace}")) or "topic" in str(route.example)
+    has_name = any(
+        name in route.path for name in ("{topic}", "{group}", "{token_id}", "{namespace}")
+    ) or "topic" in str(route.example)
     return {404} if route.name != "create_topic" and (has_name or route.name == "push") else fine
 
 

@@ -136,6 +136,7 @@ def test_S12_deliveries_that_are_not_counted_are_found(monkeypatch: pytest.Monke
     assert found("S12", "S8")
 
 
+@pytest.mark.nightly
 def test_S1_an_append_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The repeat is not looked up: the commit of unknown outcome is written twice."""
 
@@ -147,6 +148,7 @@ def test_S1_an_append_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert found("S4", "S5")
 
 
+@pytest.mark.nightly
 def test_S10_a_journal_without_a_version_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two servers decide at once, and the second decision overwrites the first."""
     right = groups.MemoryGroups._commit
@@ -177,6 +179,7 @@ def test_L8_a_repeated_consume_that_does_not_look_for_its_lease_is_found(monkeyp
     assert found("L8", among=lambda plan: plan.forgets > 0)
 
 
+@pytest.mark.nightly
 def test_S9_an_ack_that_is_forgotten_too_soon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its repeat is refused, as if another owner held the message."""
 
@@ -202,6 +205,7 @@ def test_S9_a_refusal_after_a_lost_commit_is_found(monkeypatch: pytest.MonkeyPat
     assert found("S9", "S11", first=1070, among=loses)
 
 
+@pytest.mark.nightly
 def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that asks for messages of all partitions is refused because of one of them."""
 
@@ -214,6 +218,7 @@ def test_L9_a_damaged_partition_that_holds_up_the_others_is_found(monkeypatch: p
     assert found("L9", first=7640, among=lambda plan: any(fault.kind == DAMAGED for fault in plan.faults))
 
 
+@pytest.mark.nightly
 def test_L1_messages_of_a_shard_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that deliver their own shards only."""
     monkeypatch.setattr(ReadyPartitions, "_left_over", lambda self, consumer: iter(()))
