@@ -29,7 +29,7 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.
 # The page about outboxes needs a database of an application.
 TRANSACTIONS = DOCS / "howto" / "publish-in-your-transaction.md"
 # The client behaves the same over each transport, which the other pages show; these only combine its calls.
-ONCE = ("index", "cookbook", "from-a-jobs-table", "for-kafka-users", "for-celery-users")
+ONCE = ("index", "ask-a-language-model", "cookbook", "from-a-jobs-table", "for-kafka-users", "for-celery-users")
 PAGES = [page for page in python_pages() if page != TRANSACTIONS and page.stem not in ONCE]
 
 OUTPUT = {
@@ -61,6 +61,7 @@ FAILURES = {
     "worker.py": "ValueError: a negative total",
     "index": "attempt 1 of 4 failed, next attempt in 0.1 s: the payment service is busy",
     "handle-dead-letters": "ValueError: a negative total",
+    "ask-a-language-model": "ValueError: a negative total: -1",
     "handle-batches": "dead letter (lakelog dead show warehouse 1-0-4): the total is not a number",
 }
 """Handlers that fail on purpose; the worker logs the failure."""
