@@ -43,7 +43,7 @@ def run_iceberg(
 
     def ended(done: IcebergSummary) -> None:
         if period is None or done.commits:
-            print_result(json, {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}, _table_line(done))
+            print_result(json, {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}, table_line(done))
 
     def passed(topic: str, error: LakelogError) -> None:
         say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
@@ -53,7 +53,8 @@ def run_iceberg(
             say("There are no topics.")
 
 
-def _table_line(done: IcebergSummary) -> str:
+def table_line(done: IcebergSummary) -> str:
+    """Return the line for the result of one topic."""
     if not (done.added or done.removed or done.commits):
         why = "has all verified segments" if done.version else "was not created: the topic has no verified segments"
         return f"{done.topic}: the table {why}"

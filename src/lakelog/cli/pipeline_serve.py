@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli.iceberg import table_line
 from lakelog.cli.output import print_result, say
 from lakelog.cli.pipeline_options import (
     ConfOption,
@@ -22,9 +23,8 @@ from lakelog.model.display import show_count, show_size
 
 if TYPE_CHECKING:
     from lakelog.errors import LakelogError, PipelineBusy
-    from lakelog.spark.pipelines.compacting import CompactSummary
+    from lakelog.spark.pipelines.serving import ServeSummary
     from lakelog.spark.pipelines.sweeping import SweepSummary
-    from lakelog.spark.pipelines.tiering import TierSummary
 
 OFF = "never"
 
@@ -33,6 +33,12 @@ def serve(
     topics: TopicsArgument = None,
     tier_every: Annotated[str, typer.Option(metavar="DURATION", help="Interval of tiering, or never.")] = "30s",
     compact_every: Annotated[str, typer.Option(metavar="DURATION", help="Interval of compaction, or never.")] = "1h",
+    iceberg_every: Annotated[
+        str, typer.Option(metavar="DURATION", help="Interval of Iceberg tables, or never.")
+    ] = "30s",
+    new_tables: Annotated[
+        bool, typer.Option("--new-tables", help="Make each topic an Iceberg table, not only keep existing tables.")
+    ] = False,
     sweep_every: Annotated[str, typer.Option(metavar="DURATION", help="Interval of sweeps, or never.")] = "1d",
     segment_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Target size of a segment, in stored bytes.")
@@ -50,7 +56,7 @@ def serve(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tier, compact and sweep at intervals, until SIGTERM or Ctrl-C.
+    """Tier, compact, keep tables and sweep at intervals, until SIGTERM or Ctrl-C.
 
     A pipeline starts only if there is something to do. If several processes run, one works; another one takes over
     within a minute after it dies. `pipelines runs` shows them, and the messages that wait although they are due.
@@ -63,6 +69,8 @@ def serve(
         topics=tuple(topics or ()),
         tier_every=_interval(tier_every),
         compact_every=_interval(compact_every),
+        iceberg_every=_interval(iceberg_every),
+        new_tables=new_tables,
         sweep_every=_interval(sweep_every),
         segment_bytes=parse_size(segment_size),
         min_age=parse_age(min_age),
@@ -97,21 +105,14 @@ class _Lines:
     def waiting(self, error: PipelineBusy) -> None:
         say(f"Waiting to take over: {error.detail}")
 
-    def begun(self, topic: str, plan: TierSummary | CompactSummary) -> None:
+    def begun(self, topic: str, plan: ServeSummary) -> None:
         """Do nothing: a line is printed at the end."""
 
-    def progress(self, done: TierSummary | CompactSummary) -> None:
+    def progress(self, done: ServeSummary) -> None:
         """Do nothing, as in `begun`."""
 
-    def ended(self, done: TierSummary | CompactSummary) -> None:
-        from lakelog.spark.pipelines.tiering import TierSummary
-
-        messages, segments = show_count(done.messages, "message"), show_count(done.segments, "segment")
-        if isinstance(done, TierSummary):
-            name, line = "tier", f"{done.topic}: tiered {messages} in {segments} ({show_size(done.bytes)})"
-        else:
-            old = show_count(done.replaced, "segment")
-            name, line = "compact", f"{done.topic}: rewrote {old} as {done.segments:,} ({show_size(done.bytes)})"
+    def ended(self, done: ServeSummary) -> None:
+        name, line = _line(done)
         print_result(self._json, {"pipeline": name, "topic": done.topic, **done.figures()}, line)
 
     def swept(self, done: SweepSummary) -> None:
@@ -120,3 +121,17 @@ class _Lines:
 
     def passed(self, topic: str, error: LakelogError) -> None:
         say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
+
+
+def _line(done: ServeSummary) -> tuple[str, str]:
+    """Return the name of the pipeline, and what it did."""
+    from lakelog.spark.pipelines.iceberg import IcebergSummary
+    from lakelog.spark.pipelines.tiering import TierSummary
+
+    if isinstance(done, IcebergSummary):
+        return "iceberg", table_line(done)
+    messages, segments = show_count(done.messages, "message"), show_count(done.segments, "segment")
+    if isinstance(done, TierSummary):
+        return "tier", f"{done.topic}: tiered {messages} in {segments} ({show_size(done.bytes)})"
+    old = show_count(done.replaced, "segment")
+    return "compact", f"{done.topic}: rewrote {old} as {done.segments:,} ({show_size(done.bytes)})"

@@ -86,7 +86,7 @@ def iceberg(
         ConfigurationError: If the server has no object store.
         PipelineBusy: If another run of the topic is active.
     """
-    return _run_topic(client(connection_to(url, token)), topic, dry_run)
+    return iceberg_topic(client(connection_to(url, token)), topic, dry_run=dry_run)
 
 
 def run_iceberg(
@@ -119,7 +119,7 @@ def _run_once(
     results = []
     for topic in job.topics or [each.name for each in log.topics()]:
         try:
-            done = _run_topic(log, topic, job.dry_run)
+            done = iceberg_topic(log, topic, dry_run=job.dry_run)
         except (PipelineBusy, TopicNotFound, Conflict) as error:
             # One topic of many must not stop the others.
             if job.topics and (job.every_seconds is None or isinstance(error, TopicNotFound)):
@@ -131,8 +131,18 @@ def _run_once(
     return results
 
 
-def _run_topic(log: Lakelog, topic: str, dry_run: bool) -> IcebergSummary:
+def iceberg_topic(log: Lakelog, topic: str, *, dry_run: bool = False, creates: bool = True) -> IcebergSummary:
+    """Bring the table of a topic to its verified segments, and return the result.
+
+    Args:
+        log: The client.
+        topic: The topic.
+        dry_run: Only count.
+        creates: Whether to create the table if there is none.
+    """
     changes = log.lake.iceberg_changes(topic)
+    if not (changes.version or creates):
+        return IcebergSummary(topic=topic, dry_run=dry_run)
     if changes.store is None:
         raise ConfigurationError(
             "There is no object store: set LAKELOG_OBJECT_STORE for the server (file:///folder or s3://bucket/prefix), "

@@ -1,4 +1,7 @@
-"""`pipelines serve`: tiers, compacts and sweeps at intervals, when there is something to do, until it is stopped.
+"""`pipelines serve`: runs the pipelines at intervals, each when there is something to do, until it is stopped.
+
+They run in the order in which each needs the one before it: tiering, compaction, Iceberg tables, sweeps. Messages that
+retention removed therefore leave a table, and its old snapshots expire, before the sweep looks for unused files.
 
 One process works at a time: the one whose run of the pipeline `serve` is recorded. Others wait, and take over when that
 run ends or stops reporting. The election saves work only; each step is safe beside another run.
@@ -15,6 +18,7 @@ from typing import Protocol
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, PipelineRunOver
 from lakelog.spark.pipelines.compact_plan import CompactOptions
 from lakelog.spark.pipelines.compacting import CompactSummary
+from lakelog.spark.pipelines.iceberg import IcebergSummary, iceberg_topic
 from lakelog.spark.pipelines.jobs import CompactJob, JobListener, SparkSessions, TierJob, compact_topic, tier_topic
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.sweeping import PIPELINE as SWEEP
@@ -36,6 +40,8 @@ class ServeOptions:
         topics: The topics to tier and compact. Default: all, also those that are created later.
         tier_every: The interval of tiering. Default: 30 seconds.
         compact_every: The interval of compaction. Default: one hour.
+        iceberg_every: The interval at which Iceberg tables are brought to their topics. Default: 30 seconds.
+        new_tables: Create the table of each topic that has none. Default: False, only existing tables are kept.
         sweep_every: The interval of sweeps, counted from the last recorded one. Default: 24 hours.
         segment_bytes: The target size of a segment, as in `tier`.
         min_age: The age at which a remainder is tiered, as in `tier`.
@@ -45,13 +51,18 @@ class ServeOptions:
     topics: tuple[str, ...] = ()
     tier_every: timedelta | None = timedelta(seconds=30)
     compact_every: timedelta | None = timedelta(hours=1)
+    iceberg_every: timedelta | None = timedelta(seconds=30)
+    new_tables: bool = False
     sweep_every: timedelta | None = timedelta(hours=24)
     segment_bytes: int = SEGMENT_BYTES
     min_age: timedelta = MIN_AGE
     compact: CompactOptions = field(default_factory=CompactOptions)
 
 
-class ServeListener(JobListener[TierSummary | CompactSummary], Protocol):
+ServeSummary = TierSummary | CompactSummary | IcebergSummary
+
+
+class ServeListener(JobListener[ServeSummary], Protocol):
     """Receives what the process does."""
 
     def leading(self) -> None:
@@ -80,7 +91,7 @@ class PipelineServer:
         self._options = options
         self._report = report
         self._sleep = sleep
-        self._figures = {"tiered": 0, "compacted": 0, "deleted": 0, "failures": 0, "waiting": 0}
+        self._figures = {"tiered": 0, "compacted": 0, "versions": 0, "deleted": 0, "failures": 0, "waiting": 0}
 
     def run(self) -> None:
         log = client(self._connection)
@@ -107,12 +118,13 @@ class PipelineServer:
 
     def _lead(self, recorder: RunRecorder) -> bool:
         """Work until a signal arrives, and return True: then the run is recorded as done, and not as failed."""
-        due = {"tier": 0.0, "compact": 0.0, "sweep": 0.0}
         steps = {
             "tier": (self._options.tier_every, self._tier),
             "compact": (self._options.compact_every, self._compact),
+            "iceberg": (self._options.iceberg_every, self._iceberg),
             "sweep": (self._options.sweep_every, self._sweep),
         }
+        due = dict.fromkeys(steps, 0.0)
         try:
             while True:
                 for name, (every, step) in steps.items():
@@ -155,6 +167,18 @@ class PipelineServer:
                 done = compact_topic(self._connection, self._sessions, job, topic, self._report)
                 if not done.is_nothing:
                     self._figures["compacted"] += done.replaced
+                    self._report.ended(done)
+
+            self._try(topic, one)
+
+    def _iceberg(self) -> None:
+        log = client(self._connection)
+        for topic in self._topics():
+
+            def one(topic: str = topic) -> None:
+                done = iceberg_topic(log, topic, creates=self._options.new_tables)
+                if done.commits:
+                    self._figures["versions"] += done.commits
                     self._report.ended(done)
 
             self._try(topic, one)

@@ -1,0 +1,194 @@
+"""`pipelines serve` without Spark: the order of its pipelines, Iceberg tables, and unused files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import lakelog
+from lakelog.errors import LakelogError, PipelineBusy
+from lakelog.model.iceberg import IcebergChanges
+from lakelog.objectstore import open_store
+from lakelog.segments.iceberg import metadata as tables
+from lakelog.segments.iceberg.avro import read_avro
+from lakelog.segments.iceberg.table_files import TableFiles
+from lakelog.spark.pipelines import serving
+from lakelog.spark.pipelines.iceberg import IcebergSummary, iceberg_topic
+from lakelog.spark.pipelines.jobs import SparkSessions
+from lakelog.spark.pipelines.serving import PipelineServer, ServeOptions, ServeSummary
+from lakelog.spark.pipelines.sweeping import SweepSummary, sweep
+from lakelog.spark.session import ConnectionSettings, client
+from tests.acceptance.client_kit import ThreadServer
+from tests.kit.cold import tier_by_hand
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ThreadServer]:
+    with ThreadServer(tmp_path.as_uri()) as started:
+        yield started
+
+
+@pytest.fixture
+def log(server: ThreadServer) -> lakelog.Lakelog:
+    opened = client(ConnectionSettings(url=server.url))
+    opened.topic("orders").create()
+    return opened
+
+
+class Told:
+    """A `ServeListener` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.done: list[ServeSummary | SweepSummary] = []
+        self.passed_over: list[tuple[str, str]] = []
+
+    def leading(self) -> None: ...
+
+    def waiting(self, error: PipelineBusy) -> None: ...
+
+    def begun(self, topic: str, plan: ServeSummary) -> None: ...
+
+    def progress(self, done: ServeSummary) -> None: ...
+
+    def ended(self, done: ServeSummary) -> None:
+        self.done.append(done)
+
+    def swept(self, done: SweepSummary) -> None:
+        self.done.append(done)
+
+    def passed(self, topic: str, error: LakelogError) -> None:
+        self.passed_over.append((topic, error.detail))
+
+
+def served(server: ThreadServer, **options: object) -> Told:
+    """Run each pipeline that is due once."""
+    told = Told()
+
+    def stop(seconds: float) -> None:
+        raise SystemExit
+
+    given = ServeOptions(tier_every=None, compact_every=None, **options)  # type: ignore[arg-type]
+    PipelineServer(ConnectionSettings(url=server.url), SparkSessions(name="none"), given, told, stop).run()
+    return told
+
+
+def publish(log: lakelog.Lakelog, count: int = 10) -> None:
+    log.topic("orders").publish_many([{"n": n} for n in range(count)])
+
+
+def retire(server: ThreadServer, offset: int) -> None:
+    """Let retention remove messages, and the trimmer forget their segments."""
+
+    async def remove() -> None:
+        await server.store.log_start_raise([(1 << 16, offset)])
+        await server.store.cold.trim()
+
+    asyncio.run(remove())
+
+
+def files(server: ThreadServer, changes: IcebergChanges) -> set[str]:
+    """Return the paths of all files of all snapshots that have not expired: lists, manifests and segments."""
+    store = open_store(changes.store or "")
+    assert changes.metadata is not None
+    content = json.loads(store.get(changes.metadata))
+    found = {changes.metadata}
+    for snapshot in content["snapshots"]:
+        for manifest in read_avro(store.get(path_of(store.url, snapshot["manifest-list"]))):
+            entries = read_avro(store.get(path_of(store.url, manifest["manifest_path"])))
+            found |= {path_of(store.url, each["data_file"]["file_path"]) for each in entries if each["status"] != 2}
+    return found
+
+
+def path_of(root: str, url: str) -> str:
+    return url.removeprefix(f"{root.rstrip('/')}/")
+
+
+def test_existing_tables_are_kept_and_new_ones_are_made_only_if_asked(
+    server: ThreadServer, log: lakelog.Lakelog
+) -> None:
+    log.topic("clicks").create()
+    publish(log)
+    tier_by_hand(log, "orders")
+    assert served(server).done == []
+    told = served(server, new_tables=True)
+    assert told.done == [IcebergSummary(topic="orders", version=1, added=1, messages=10, commits=1)]
+    publish(log)
+    tier_by_hand(log, "orders")
+    (done,) = served(server).done
+    assert isinstance(done, IcebergSummary) and (done.version, done.added) == (2, 1)
+    run = log.pipelines.list("serve")[0]
+    assert (run.progress["versions"], run.progress["failures"]) == (1, 0)
+
+
+def test_a_failure_of_one_table_is_counted_and_stops_nothing(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(log: lakelog.Lakelog, topic: str, *, creates: bool) -> IcebergSummary:
+        raise lakelog.errors.Conflict("It was changed by another run.")
+
+    monkeypatch.setattr(serving, "iceberg_topic", fails)
+    told = served(server)
+    assert told.passed_over == [("orders", "It was changed by another run.")]
+    assert log.pipelines.list("sweep"), "the sweep ran nevertheless"
+    assert log.pipelines.list("serve")[0].progress["failures"] == 1
+
+
+def test_s25_retention_takes_files_from_the_table_then_from_its_snapshots_and_then_from_the_store(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S25: no pass of the service deletes a file that a snapshot has."""
+    monkeypatch.setattr(serving, "sweep", lambda **given: sweep(min_age=timedelta(0), **given))
+    every = {"sweep_every": timedelta(microseconds=1), "new_tables": True}
+    for _ in range(3):
+        publish(log)
+        tier_by_hand(log, "orders")
+        served(server, **every)
+    first = log.lake.plan("orders").partitions[0].segments[0].path
+    retire(server, 10)
+    store = open_store(log.lake.plan("orders").store or "")
+    for _ in range(3):
+        served(server, **every)
+        changes = log.lake.iceberg_changes("orders")
+        stored = {each.path for each in store.list("e1")}
+        assert files(server, changes) <= stored
+        assert first in stored, "a snapshot that has not expired has it"
+    monkeypatch.setattr(tables, "KEEP_SNAPSHOTS", 1)
+    for _ in range(3):
+        served(server, **every)
+    publish(log)
+    tier_by_hand(log, "orders")
+    for _ in range(3):
+        served(server, **every)
+        stored = {each.path for each in store.list("e1")}
+        assert files(server, log.lake.iceberg_changes("orders")) <= stored
+    assert first not in stored
+
+
+def test_s26_a_table_has_no_segment_before_it_is_verified_and_none_that_the_log_has_not(
+    log: lakelog.Lakelog, server: ThreadServer
+) -> None:
+    """S26: also for a run that planned before retention passed, and commits after it."""
+    publish(log)
+    tier_by_hand(log, "orders", unverified={0})
+    assert iceberg_topic(log, "orders").version == 0
+    log.lake.verified("orders", log.lake.unverified("orders"))
+    publish(log)
+    tier_by_hand(log, "orders")
+    store = open_store(log.lake.plan("orders").store or "")
+    late = TableFiles(store, log.lake.iceberg_changes("orders")).write()
+    assert late is not None
+    retire(server, 10)
+    assert log.lake.commit_iceberg(late).version == 1
+    done = iceberg_topic(log, "orders")
+    assert (done.version, done.added, done.removed) == (2, 0, 1)
+    segments = {each.path for part in log.lake.plan("orders").partitions for each in part.segments}
+    changes = log.lake.iceberg_changes("orders")
+    assert not changes.steps
+    table = json.loads(store.get(changes.metadata or ""))
+    assert table["snapshots"][-1]["summary"]["lakelog.covered"] == '{"0": [[10, 20]]}'
+    assert len(segments) == 1
