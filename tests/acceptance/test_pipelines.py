@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,14 @@ from msgspec.structs import replace
 
 import lakelog
 from lakelog import failpoints
-from lakelog.errors import ObjectStoreUnavailable, PipelineBusy, Unavailable
+from lakelog.errors import Conflict, InvalidRequest, ObjectStoreUnavailable, PipelineBusy, Unavailable
 from lakelog.model.lake import PlanOptions, RegisterStatus, TierRange
+from lakelog.model.partitioner import partition_of
 from lakelog.model.pipeline import RunState
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import conform
-from lakelog.spark import compact, sweep, tier, topic
+from lakelog.spark import backfill, compact, copy, sweep, tier, topic
+from lakelog.spark.pipelines import backfilling
 from lakelog.spark.pipelines.compacting import CompactSummary
 from lakelog.spark.pipelines.tier_tasks import write_all
 from lakelog.spark.pipelines.tiering import TierSummary
@@ -30,11 +32,12 @@ from lakelog.storage.postgres import open_cells
 from tests.acceptance.cli_kit import Cli
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
+from tests.kit.size import Size
 from tests.kit.spark import environment, java_options, local_session
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -360,6 +363,92 @@ def test_a_damaged_segment_is_not_compacted(spark: SparkSession, log: lakelog.La
     assert torn in first.segments and len(second.segments) == 1
     (run,) = log.pipelines.list("compact", "torn")
     assert run.state is RunState.FAILED and run.progress["failed"] == 1
+
+
+def old_orders(spark: SparkSession, count: int) -> DataFrame:
+    """Return orders of three days, with a key and a time, in no order."""
+    begin = "timestamp'2020-03-01 20:00:00' + make_interval(0, 0, 0, 0, 0, 0, id * 100)"
+    return spark.range(count).selectExpr("id", "concat('c', id % 17) AS customer", f"{begin} AS sold_at")
+
+
+def messages_of(log: lakelog.Lakelog, topic: str) -> list[tuple[int, bytes, datetime, bytes]]:
+    """Return partition, key, time and value of all messages, by partition and offset."""
+    found = []
+    for part in log.topic(topic).describe().partition_list:
+        for batch in log.lake.read_range(topic, part.partition, part.log_start, part.high_watermark):
+            columns = [batch.column(name).to_pylist() for name in ("partition", "key", "appended_at", "value")]
+            found += list(zip(*columns, strict=True))
+    return found
+
+
+def test_history_is_loaded_once_with_its_times_although_a_run_failed(
+    spark: SparkSession, log: lakelog.Lakelog, size: Size
+) -> None:
+    count = 2_000 if size is Size.CI else 5_000_000
+    log.topic("sold").create(partitions=6)
+    rows = old_orders(spark, count)
+    failpoints.arm("backfill.loaded=error")
+    try:
+        with pytest.raises(Unavailable, match="Fail point"):
+            backfill(rows, "sold", key="customer", time="sold_at", name="old")
+    finally:
+        failpoints.arm("")
+    done = backfill(rows, "sold", key="customer", time="sold_at", name="old")
+    assert (done.messages, done.added + done.known, done.remaining) == (count, count, 0)
+    assert done.known and done.added and done.is_history
+    found = messages_of(log, "sold")
+    assert sorted(json.loads(value)["id"] for *_, value in found) == list(range(count))
+    for partition, key, at, value in found[:: max(1, count // 2_000)]:
+        row = json.loads(value)
+        assert key == row["customer"].encode()
+        assert at == datetime(2020, 3, 1, 20, tzinfo=UTC) + timedelta(seconds=100 * row["id"])
+        assert partition == partition_of(key, 6)
+    assert [each[2] for each in found] == [each[2] for each in sorted(found, key=lambda each: (each[0], each[2]))]
+    with pytest.raises(Conflict, match="The rows of partition . differ"):
+        backfill(rows.where("id > 5"), "sold", key="customer", time="sold_at", name="old")
+    with pytest.raises(InvalidRequest, match="have no column 'nothing'"):
+        backfill(rows, "sold", key="nothing")
+
+
+def test_rows_are_published_once_into_a_topic_that_is_in_use(
+    spark: SparkSession, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfilling, "SHARE_ROWS", 100)
+    publish(log, "used", 100)
+    rows = old_orders(spark, 200)
+    failpoints.arm("backfill.published=error")
+    try:
+        with pytest.raises(Unavailable, match="Fail point"):
+            backfill(rows, "used", key="customer", time="sold_at", name="old")
+    finally:
+        failpoints.arm("")
+    done = backfill(rows, "used", key="customer", time="sold_at", name="old", rate=100_000)
+    assert (done.messages, done.remaining, done.is_history) == (200, 0, False)
+    assert 0 < done.added < 200 and done.added + done.known == 200
+    ids = [row["id"] for *_, value in messages_of(log, "used") if "id" in (row := json.loads(value))]
+    assert sorted(ids) == list(range(200))
+    with pytest.raises(Conflict, match="The rows differ from those that backfill 'old'"):
+        backfill(rows.where("id > 5"), "used", key="customer", time="sold_at", name="old")
+
+
+def test_a_topic_is_copied_with_its_times_and_then_into_a_topic_that_is_in_use(
+    spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet
+) -> None:
+    publish(log, "source", 300)
+    log.topic("twin").create(partitions=2)
+    log.topic("wide").create(partitions=3)
+    done = copy(spark, "source", to="twin", name="move", from_url=url_of(fleet))
+    assert (done.added, done.is_history) == (300, True)
+    assert copy(spark, "source", to="wide", until=datetime.now(UTC)).is_history
+    expected = messages_of(log, "source")
+    assert messages_of(log, "twin") == expected
+    wide = messages_of(log, "wide")
+    assert sorted(each[1:] for each in wide) == sorted(each[1:] for each in expected)
+    assert all(partition_of(key, 3) == partition for partition, key, *_ in wide)
+    more = copy(spark, "source", to="wide", from_url=url_of(fleet), dry_run=True)
+    assert (more.remaining, more.is_history) == (300, False), "it would be published"
+    with pytest.raises(InvalidRequest, match="into itself"):
+        copy(spark, "source", to="source")
 
 
 def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:

@@ -23,6 +23,7 @@ PRINTED = {
     "stream-a-topic": ["300 rows, lag 0"],
     "write-from-spark": ["10000 messages\n", "10000 messages still"],
     "tier-to-files": ["1000 messages would go", "1000 messages in 1 segments; 1000 in the topic"],
+    "load-history": ["100 rows would be loaded", "100 added, then 0 more", "31 sold in March", "100 copied, 31 of March"],
     "replay-on-spark": ["100 messages would be published", "100 published, then 0 more; 100 in the copy"],
     "work-on-spark": ["2 dead letters"],
     "run-spark-jobs": [],

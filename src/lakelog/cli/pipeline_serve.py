@@ -56,7 +56,7 @@ def serve(
     token: TokenOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tier, compact, keep tables and sweep at intervals, until SIGTERM or Ctrl-C.
+    """Run the pipelines at intervals, until SIGTERM or Ctrl-C.
 
     A pipeline starts only if there is something to do. If several processes run, one works; another one takes over
     within a minute after it dies. `pipelines runs` shows them, and the messages that wait although they are due.

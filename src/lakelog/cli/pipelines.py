@@ -10,6 +10,7 @@ import typer
 
 from lakelog.cli.iceberg import run_iceberg
 from lakelog.cli.output import print_json, print_result, print_table, say
+from lakelog.cli.pipeline_backfill import run_backfill, run_copy
 from lakelog.cli.pipeline_compact import plan_compact, run_compact
 from lakelog.cli.pipeline_options import (
     ConfOption,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lakelog.spark.pipelines.tiering import TierSummary
     from lakelog.spark.session import ConnectionSettings
 
-app = typer.Typer(no_args_is_help=True, help="Tier, compact, sweep, make tables, replay, list runs.")
+app = typer.Typer(no_args_is_help=True, help="Tier, compact, sweep, make tables, load, replay, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
 plan_app = typer.Typer(no_args_is_help=True, help="Show what a pipeline would do.")
 app.add_typer(run_app, name="run")
@@ -43,6 +44,8 @@ app.add_typer(plan_app, name="plan")
 run_app.command("compact")(run_compact)
 plan_app.command("compact")(plan_compact)
 run_app.command("iceberg")(run_iceberg)
+run_app.command("backfill")(run_backfill)
+run_app.command("copy")(run_copy)
 app.command("serve")(serve)
 
 SizeOption = Annotated[

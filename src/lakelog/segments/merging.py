@@ -42,7 +42,7 @@ def merge(store: ObjectStore, old: Sequence[Segment], put: Put) -> list[Segment]
     """
     made: list[Segment] = []
     with tempfile.TemporaryDirectory(prefix="lakelog-compact-") as folder:
-        rows = _by_day(_rows(store, old))
+        rows = by_day(_rows(store, old))
         following = next(rows, None)
         while following is not None:
             file = Path(folder) / f"{len(made)}.parquet"
@@ -124,7 +124,7 @@ def _rows(store: ObjectStore, old: Sequence[Segment]) -> Iterator[pa.RecordBatch
     parts.finish()
 
 
-def _by_day(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[date, pa.RecordBatch]]:
+def by_day(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[date, pa.RecordBatch]]:
     """Yield the batches, split where the day of the append time changes."""
     for batch in batches:
         days = batch.column("appended_at").cast(pa.int64()).to_numpy() // _DAY_US

@@ -73,6 +73,11 @@ class SegmentWriter:
         self._first_at = self._last_at = datetime.min.replace(tzinfo=UTC)
         self._epoch = 0
 
+    @property
+    def bytes(self) -> int:
+        """The size of the row groups that are written so far."""
+        return self._sink.bytes
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Add messages as columns of `SCHEMA`. Positions are required; other missing columns are null."""
         if batch.num_rows == 0:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakelog.spark.configuring import configure
     from lakelog.spark.frames import read, stream
+    from lakelog.spark.pipelines.backfilling import backfill
     from lakelog.spark.pipelines.compacting import compact
+    from lakelog.spark.pipelines.copying import copy
     from lakelog.spark.pipelines.iceberg import iceberg
     from lakelog.spark.pipelines.replaying import replay
     from lakelog.spark.pipelines.sweeping import sweep
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attach",
+    "backfill",
     "compact",
     "configure",
+    "copy",
     "dead_letters",
     "iceberg",
     "messages",
@@ -46,8 +50,10 @@ __all__ = [
 
 _HOMES = {
     "attach": "views",
+    "backfill": "pipelines.backfilling",
     "compact": "pipelines.compacting",
     "configure": "configuring",
+    "copy": "pipelines.copying",
     "dead_letters": "repair.repairing",
     "iceberg": "pipelines.iceberg",
     "messages": "writing.columns",

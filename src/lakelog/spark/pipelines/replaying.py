@@ -81,9 +81,11 @@ class ReplayJob:
     name: str | None = None
     rate: float | None = None
     dry_run: bool = False
+    is_elsewhere: bool = False
+    """The target is in another environment or installation, so it may have the same name."""
 
     def __post_init__(self) -> None:
-        if self.to == self.topic:
+        if self.to == self.topic and not self.is_elsewhere:
             raise InvalidRequest("A replay cannot write to the topic that it reads. Use another `to`.")
         if self.rate is not None:
             check_number("rate", self.rate, MIN_RATE, MAX_RATE)
@@ -156,17 +158,21 @@ def run_replay(
     session: Callable[[], SparkSession],
     job: ReplayJob,
     on_progress: Watch | None = None,
+    target: ConnectionSettings | None = None,
 ) -> ReplaySummary:
-    """Run a replay. `session` returns the Spark session, and is called only if there is something to publish."""
+    """Run a replay. `session` returns the Spark session, and is called only if there is something to publish.
+
+    `target` is the connection to the topic that is written, if it is another one.
+    """
     request = job.request()
     log = client(connection)
-    require_topic(connection, job.to)
+    require_topic(target or connection, job.to)
     position = ReplayPosition(log.group(request.group), log.lake, request, _SESSION_MS)
     if job.dry_run:
         return _summary(job, position.look().partitions)
     with recorded(log, PIPELINE, job.topic) as recorder:
         try:
-            return _ReplayRun(connection, session, job, position, recorder, on_progress).run()
+            return _ReplayRun(connection, target or connection, session, job, position, recorder, on_progress).run()
         finally:
             position.release()
 
@@ -177,6 +183,7 @@ class _ReplayRun:
     def __init__(
         self,
         connection: ConnectionSettings,
+        target: ConnectionSettings,
         session: Callable[[], SparkSession],
         job: ReplayJob,
         position: ReplayPosition,
@@ -184,6 +191,7 @@ class _ReplayRun:
         watch: Watch | None,
     ) -> None:
         self._connection = connection
+        self._target = target
         self._session = session
         self._job = job
         self._position = position
@@ -227,7 +235,7 @@ class _ReplayRun:
         frame = planned_frame(self._session(), self._connection, plan)
         # One task reads a partition in order, because the messages of a key must keep theirs.
         ordered = frame.repartition(len(plan.partitions), "partition").sortWithinPartitions("partition", "offset")
-        options = {**self._connection.options, "topic": self._job.to, "writeId": write_id}
+        options = {**self._target.options, "topic": self._job.to, "writeId": write_id}
         ordered.write.format("lakelog").mode("append").options(**options).save()
 
     def _pause(self, until: float) -> None:

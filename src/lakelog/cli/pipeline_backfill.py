@@ -1,0 +1,154 @@
+"""`lakelog pipelines run backfill` and `run copy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakelog.cli.output import print_result, say
+from lakelog.cli.pipeline_options import ConfOption, DryOption, MasterOption, find_connection, make_sessions
+from lakelog.cli.progress_bar import ProgressBar
+from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic
+from lakelog.cli.units import parse_rate
+from lakelog.model.display import show_count
+
+if TYPE_CHECKING:
+    from lakelog.spark.pipelines.backfilling import BackfillSummary
+    from lakelog.spark.pipelines.jobs import SparkSessions
+
+NameOption = Annotated[str | None, typer.Option(help="A run with the same name continues, and adds nothing twice.")]
+LoadOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--load/--publish",
+        help="Load with original times, or publish. Default: load if the topic has no messages.",
+        show_default=False,
+    ),
+]
+RateOption = Annotated[
+    str | None, typer.Option(metavar="RATE", help="Publish at most this many, such as 1000/s, on average.")
+]
+
+
+def run_backfill(
+    topic: Annotated[str, typer.Argument(help="The topic to write.", autocompletion=complete_topic)],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Parquet files or folders, also s3a://….")],
+    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the key.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column with the original time.")] = None,
+    order: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Order rows with equal times. May be repeated.")
+    ] = None,
+    name: NameOption = None,
+    load: LoadOption = None,
+    rate: RateOption = None,
+    master: MasterOption = "local[2]",
+    conf: ConfOption = None,
+    dry_run: DryOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Add the rows of Parquet files to a topic, each once.
+
+    A row with a column `value` has the columns of a message; another row becomes the value as JSON. Rows get their
+    original times if the topic has no messages. With a name, you can stop it at any time and run it again.
+    """
+    from lakelog.spark.pipelines.backfill_rows import RowOptions
+    from lakelog.spark.pipelines.backfilling import BackfillJob, parquet_files
+    from lakelog.spark.pipelines.backfilling import run_backfill as run
+
+    job = BackfillJob(
+        topic=topic,
+        rows=RowOptions(key=key, time=time, order=tuple(order or ())),
+        name=name,
+        history=load,
+        rate=None if rate is None else parse_rate(rate),
+        dry_run=dry_run,
+    )
+    connection = find_connection(url, token)
+    sessions = make_sessions(f"lakelog backfill {topic}", master, conf)
+    _run(
+        sessions, name, json, lambda show: run(connection, parquet_files(sessions.spark, files), job, on_progress=show)
+    )
+
+
+def run_copy(
+    topic: Annotated[str, typer.Argument(help="The topic to read.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TOPIC", help="The topic to write.", autocompletion=complete_topic)
+    ],
+    from_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The server with the topic to read. Default: --url.")
+    ] = None,
+    from_token: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="The token for it. Default: --token, without --from-url.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin with messages appended at this time or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End before messages appended at this time or later.")
+    ] = None,
+    name: NameOption = None,
+    load: LoadOption = None,
+    rate: RateOption = None,
+    master: MasterOption = "local[2]",
+    conf: ConfOption = None,
+    dry_run: DryOption = False,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Copy a topic into another one, also from another installation.
+
+    Messages keep their times if the topic has no messages; otherwise they are published. With a name, you can stop it
+    at any time and run it again with the same options: no message is added twice.
+    """
+    from lakelog.spark.pipelines.copying import CopyJob, source_of
+    from lakelog.spark.pipelines.copying import run_copy as run
+
+    job = CopyJob(
+        topic=topic,
+        to=to,
+        since=since,
+        until=until,
+        name=name,
+        history=load,
+        rate=None if rate is None else parse_rate(rate),
+        dry_run=dry_run,
+    )
+    connection = find_connection(url, token)
+    source = source_of(connection, from_url, from_token)
+    sessions = make_sessions(f"lakelog copy {topic}", master, conf)
+    _run(sessions, name, json, lambda show: run(source, connection, lambda: sessions.spark, job, show))
+
+
+def _run(
+    sessions: SparkSessions,
+    name: str | None,
+    json: bool,
+    run: Callable[[Callable[[BackfillSummary], None]], BackfillSummary],
+) -> None:
+    from lakelog.spark.pipelines.jobs import stoppable
+
+    try:
+        with stoppable(), ProgressBar("{task.completed:,.0f} of {task.total:,.0f} messages") as bar:
+            done = run(lambda done: bar.update(done.topic, done.messages - done.remaining, done.messages))
+    except KeyboardInterrupt:
+        say("Stopped. Run the command again with the same --name to continue." if name else "Stopped.")
+        raise
+    finally:
+        sessions.stop()
+    print_result(
+        json, {"topic": done.topic, "dry_run": done.dry_run, "history": done.is_history, **done.figures()}, _line(done)
+    )
+
+
+def _line(done: BackfillSummary) -> str:
+    how = "loaded with their times" if done.is_history else "published"
+    if done.dry_run:
+        return f"{done.topic}: {show_count(done.remaining, 'message')} would be {how}"
+    known = f"; {done.known:,} were there from an earlier run" if done.known else ""
+    return f"{done.topic}: {show_count(done.added, 'message')} {how}{known}"
