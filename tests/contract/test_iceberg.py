@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from lakelog.model.iceberg import IcebergCommit
+from lakelog.model.iceberg import IcebergCommit, TableKind
 from lakelog.model.topic import Topic, TopicSettings
 from lakelog.storage.store import Catalog
 from tests.contract.stores import Backing
@@ -73,6 +73,29 @@ async def test_a_removed_file_is_known_until_no_kept_version_has_it(backing: Bac
         assert await known(other, topic, "a.parquet") == {"a.parquet"}
         assert await one.iceberg.table_commit(commit(topic, 3, oldest=3))
         assert await known(other, topic, "a.parquet", "b.parquet") == {"b.parquet"}
+
+
+async def test_a_topic_has_two_tables_with_versions_of_their_own(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        topic = await new_topic(one)
+        assert await one.iceberg.table_commit(commit(topic, 0, "a.parquet"))
+        assert await one.iceberg.table_commit(commit(topic, 1, "b.parquet", oldest=2))
+        keys = replace(commit(topic, 0, "k.parquet"), kind=TableKind.LATEST, metadata="k0.json")
+        keys = replace(keys, added=[*keys.added[:1], "k0.json"])
+        assert await other.iceberg.table_commit(keys)
+        found = await other.iceberg.table_list(topic.scope)
+        assert [(each.name, each.version) for each in found] == [("orders", 2), ("orders__latest", 1)]
+        tables = [await one.iceberg.table_read(topic.incarnation, kind) for kind in TableKind]
+        assert [each and {path.rpartition("/")[2] for path in each.segments} for each in tables] == [
+            {"a.parquet", "b.parquet"},
+            {"k.parquet"},
+        ]
+        newer = replace(keys, version=1, metadata="k1.json", added=["k1.json"], removed=keys.added, oldest=2)
+        assert await one.iceberg.table_commit(newer)
+        assert await one.iceberg.table_commit(
+            replace(newer, version=2, metadata="k2.json", added=["k2.json"], oldest=3)
+        )
+        assert await known(other, topic, "a.parquet", "k.parquet") == {"a.parquet"}
 
 
 async def test_tables_are_listed_by_environment_and_end_with_their_topic(backing: Backing) -> None:

@@ -23,6 +23,19 @@ Ranges = Mapping[int, list[tuple[int, int]]]
 """Ranges of offsets by partition: the first offset and the end, which is not included."""
 
 
+LATEST_SUFFIX = "__latest"
+"""The end of the name of a key table. The rest is the name of the topic."""
+
+
+class TableKind(StrEnum):
+    """The tables that a topic can have."""
+
+    MESSAGES = "messages"
+    """All messages that are in files."""
+    LATEST = "latest"
+    """The newest message of each key."""
+
+
 class IcebergOperation(StrEnum):
     """The kinds of snapshots of a table, in the words of Iceberg."""
 
@@ -53,9 +66,16 @@ class IcebergStep(Value, frozen=True, kw_only=True):
 
 
 class IcebergChangesRequest(Request, frozen=True, kw_only=True):
-    """A request for the difference between a topic and its table."""
+    """A request for the difference between a topic and its table.
+
+    Attributes:
+        topic: The topic.
+        kind: The table. For the table of keys, the reply has no steps: the pipeline computes its content. Default: the
+            table of messages.
+    """
 
     topic: Name
+    kind: TableKind = TableKind.MESSAGES
 
 
 class IcebergChanges(Value, frozen=True, kw_only=True):
@@ -96,6 +116,7 @@ class IcebergCommit(Request, frozen=True, kw_only=True):
         removed: The paths of all files that the old version had and the new one does not have.
         oldest: The version that first had the oldest snapshot that is kept. Files that left the table before it may be
             swept.
+        kind: The table. Default: the table of messages.
     """
 
     topic: Name
@@ -105,6 +126,7 @@ class IcebergCommit(Request, frozen=True, kw_only=True):
     added: TablePaths
     removed: TablePaths
     oldest: Natural
+    kind: TableKind = TableKind.MESSAGES
 
 
 class IcebergTable(Value, frozen=True, kw_only=True):
@@ -114,8 +136,15 @@ class IcebergTable(Value, frozen=True, kw_only=True):
         topic: The name of the topic.
         version: The version of the table, which each commit raises.
         metadata: The path of its metadata file.
+        kind: Which table of the topic it is.
+        name: The name of the table in the catalog.
     """
 
     topic: str
     version: int
     metadata: str
+    kind: TableKind = TableKind.MESSAGES
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}{LATEST_SUFFIX}" if self.kind is TableKind.LATEST else self.topic

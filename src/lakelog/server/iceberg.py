@@ -67,7 +67,7 @@ class IcebergCatalogHandlers:
     async def tables(self, call: Call) -> Response:
         namespace = _namespace(call)
         found = await self._engine.iceberg.tables(call.scope)
-        names = [shapes.IcebergIdentifier(namespace=namespace, name=each.topic) for each in found]
+        names = [shapes.IcebergIdentifier(namespace=namespace, name=each.name) for each in found]
         return _json(shapes.IcebergTables(identifiers=names))
 
     async def table(self, call: Call) -> Response:

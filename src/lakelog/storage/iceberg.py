@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakelog.model.iceberg import IcebergCommit, IcebergTable
+from lakelog.model.iceberg import IcebergCommit, IcebergTable, TableKind
 from lakelog.model.topic import Scope
 
 
@@ -26,16 +26,16 @@ class StoredTable:
 class IcebergCatalog(Protocol):
     """The Iceberg tables of the catalog."""
 
-    async def table_read(self, incarnation: int) -> StoredTable | None:
-        """Return the table of a topic, if it has one, from one snapshot."""
+    async def table_read(self, incarnation: int, kind: TableKind = TableKind.MESSAGES) -> StoredTable | None:
+        """Return a table of a topic, if it has one, from one snapshot."""
         ...
 
     async def table_list(self, scope: Scope, *, topic: str | None = None) -> list[IcebergTable]:
-        """Return the tables of the open topics of an environment, by name; with `topic`, at most that one."""
+        """Return the tables of the open topics of an environment, by name; with `topic`, only its tables."""
         ...
 
     async def table_commit(self, commit: IcebergCommit) -> bool:
-        """Make the metadata file the newest one, and record its files. Return whether it is the newest one now.
+        """Make the metadata file the newest one of the table, and record its files. Return whether it is the newest.
 
         The call does nothing if the table has another version than the commit expects, or if the topic was deleted.
         Repeating it returns the same result while no other commit follows. Files that left the table before the version

@@ -16,7 +16,7 @@ from lakelog.client._sync.calls import Calls
 from lakelog.errors import OffsetOutOfRange, TopicNotFound
 from lakelog.model.arguments import check_seconds
 from lakelog.model.fetch import FetchedBatches, FetchLimits
-from lakelog.model.iceberg import IcebergChanges, IcebergChangesRequest, IcebergCommit, IcebergTable
+from lakelog.model.iceberg import IcebergChanges, IcebergChangesRequest, IcebergCommit, IcebergTable, TableKind
 from lakelog.model.lake import (
     ORPHAN_AGE,
     FindOrphansRequest,
@@ -212,13 +212,16 @@ class Lake:
         for page in _pages(paths):
             self._calls.call(operations.SWEPT, SweptRequest(paths=page))
 
-    def iceberg_changes(self, topic: str) -> IcebergChanges:
-        """Return what the Iceberg table of a topic lacks of its verified segments.
+    def iceberg_changes(self, topic: str, kind: TableKind = TableKind.MESSAGES) -> IcebergChanges:
+        """Return what an Iceberg table of a topic lacks, and its version.
 
         Args:
             topic: The name of the topic.
+            kind: The table. Default: that of the messages, which has the verified segments. The content of the table
+                of keys is computed by its pipeline, so it has no steps.
         """
-        return self._calls.call(iceberg_operations.ICEBERG_CHANGES, IcebergChangesRequest(topic=topic))
+        request = IcebergChangesRequest(topic=topic, kind=kind)
+        return self._calls.call(iceberg_operations.ICEBERG_CHANGES, request)
 
     def commit_iceberg(self, commit: IcebergCommit) -> IcebergTable:
         """Make a metadata file the newest one of a topic's Iceberg table, and return the table.

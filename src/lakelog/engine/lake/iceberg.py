@@ -11,7 +11,14 @@ from lakelog.engine.lake.iceberg_steps import steps_of
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
 from lakelog.errors import Conflict, InvalidRequest, NotFound, ObjectNotFound, TopicNotFound
-from lakelog.model.iceberg import IcebergChanges, IcebergChangesRequest, IcebergCommit, IcebergTable
+from lakelog.model.iceberg import (
+    LATEST_SUFFIX,
+    IcebergChanges,
+    IcebergChangesRequest,
+    IcebergCommit,
+    IcebergTable,
+    TableKind,
+)
 from lakelog.model.lake import ORPHAN_AGE
 from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.segment import Segment
@@ -37,9 +44,10 @@ class IcebergTables:
         A segment counts from its verification on, so the table is never ahead of the log.
         """
         topic = await self._topics.refresh(scope, request.topic)
-        table = await self._catalog.iceberg.table_read(topic.incarnation)
-        wanted = await self._segments(topic)
-        steps, rest = steps_of(frozenset() if table is None else table.segments, wanted)
+        table = await self._catalog.iceberg.table_read(topic.incarnation, request.kind)
+        present = frozenset() if table is None else table.segments
+        is_latest = request.kind is TableKind.LATEST
+        steps, rest = ([], 0) if is_latest else steps_of(present, await self._segments(topic))
         return IcebergChanges(
             topic=topic.name,
             incarnation=topic.incarnation,
@@ -70,22 +78,25 @@ class IcebergTables:
                 topic=topic.name,
                 version=request.version,
             )
-        return IcebergTable(topic=topic.name, version=request.version + 1, metadata=request.metadata)
+        return IcebergTable(topic=topic.name, kind=request.kind, version=request.version + 1, metadata=request.metadata)
 
-    async def find(self, scope: Scope, topic: str) -> IcebergTable:
-        """Return the table of a topic; raise `NotFound` if there is none."""
-        found = await self._catalog.iceberg.table_list(scope, topic=topic)
-        if not found:
-            raise NotFound(
-                f"Topic '{topic}' has no Iceberg table. Create it with `lakelog pipelines run iceberg {topic}`.",
-                topic=topic,
-            )
-        return found[0]
+    async def find(self, scope: Scope, name: str) -> IcebergTable:
+        """Return a table by its name; raise `NotFound` if there is none."""
+        for topic, kind in _tables_named(name):
+            for table in await self._catalog.iceberg.table_list(scope, topic=topic):
+                if table.kind is kind:
+                    return table
+        topic, kind = _tables_named(name)[-1]
+        pipeline = "latest" if kind is TableKind.LATEST else "iceberg"
+        raise NotFound(
+            f"Topic '{topic}' has no Iceberg table. Create it with `lakelog pipelines run {pipeline} {topic}`.",
+            topic=topic,
+        )
 
-    async def load(self, scope: Scope, topic: str) -> tuple[str, bytes]:
-        """Return the URL of a table's metadata file, and its content."""
+    async def load(self, scope: Scope, name: str) -> tuple[str, bytes]:
+        """Return the URL of the metadata file of a table, and its content."""
         for attempt in range(1, _TRIES + 1):
-            found = await self.find(scope, topic)
+            found = await self.find(scope, name)
             try:
                 content = await self._extents.get(found.metadata)
                 return f"{(self._extents.url or '').rstrip('/')}/{found.metadata}", content
@@ -106,6 +117,14 @@ class IcebergTables:
             for cell, pids in topic.pids_by_cell().items()
         ]
         return [segment for share in await gathered(calls) for plan in share for segment in plan.segments]
+
+
+def _tables_named(name: str) -> list[tuple[str, TableKind]]:
+    """Return the tables that can have this name. A topic with such a name goes before a key table."""
+    found = [(name, TableKind.MESSAGES)]
+    if name.endswith(LATEST_SUFFIX) and name != LATEST_SUFFIX:
+        found.append((name.removesuffix(LATEST_SUFFIX), TableKind.LATEST))
+    return found
 
 
 def _check_path(topic: Topic, path: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from lakelog.model.iceberg import IcebergCommit, IcebergTable
+from lakelog.model.iceberg import IcebergCommit, IcebergTable, TableKind
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.iceberg import StoredTable
 from lakelog.storage.memory.audit import MemoryAudit
@@ -27,11 +27,11 @@ class MemoryIceberg:
     def __init__(self, open_topic: Callable[[int], Topic | None], audit: MemoryAudit) -> None:
         self._open_topic = open_topic
         self._audit = audit
-        self._tables: dict[int, _Table] = {}
+        self._tables: dict[tuple[int, TableKind], _Table] = {}
 
-    async def table_read(self, incarnation: int) -> StoredTable | None:
+    async def table_read(self, incarnation: int, kind: TableKind = TableKind.MESSAGES) -> StoredTable | None:
         await asyncio.sleep(0)
-        table = self._tables.get(incarnation)
+        table = self._tables.get((incarnation, kind))
         if table is None:
             return None
         live = (path for path, removed in table.files.items() if removed is None and path.endswith(".parquet"))
@@ -40,20 +40,21 @@ class MemoryIceberg:
     async def table_list(self, scope: Scope, *, topic: str | None = None) -> list[IcebergTable]:
         await asyncio.sleep(0)
         found = []
-        for incarnation, table in self._tables.items():
+        for (incarnation, kind), table in self._tables.items():
             of = self._open_topic(incarnation)
             if of is not None and of.scope.environment_id == scope.environment_id and topic in (None, of.name):
-                found.append(IcebergTable(topic=of.name, version=table.version, metadata=table.metadata))
-        return sorted(found, key=lambda each: each.topic)
+                found.append(IcebergTable(topic=of.name, kind=kind, version=table.version, metadata=table.metadata))
+        return sorted(sorted(found, key=lambda each: each.kind, reverse=True), key=lambda each: each.topic)
 
     async def table_commit(self, commit: IcebergCommit) -> bool:
         await asyncio.sleep(0)
         if self._open_topic(commit.incarnation) is None:
             return False
-        table = self._tables.get(commit.incarnation, _Table())
+        place = (commit.incarnation, commit.kind)
+        table = self._tables.get(place, _Table())
         if table.version != commit.version:
             return table.metadata == commit.metadata
-        self._tables[commit.incarnation] = table
+        self._tables[place] = table
         table.version += 1
         table.metadata = commit.metadata
         table.files |= dict.fromkeys(commit.added)
@@ -71,5 +72,6 @@ class MemoryIceberg:
         return {path for path in paths for table in self._tables.values() if path in table.files}
 
     def forget(self, incarnation: int) -> None:
-        """Delete the table of a deleted topic."""
-        self._tables.pop(incarnation, None)
+        """Delete the tables of a deleted topic."""
+        for kind in TableKind:
+            self._tables.pop((incarnation, kind), None)
