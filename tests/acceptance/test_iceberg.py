@@ -13,13 +13,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import NoSuchTableError, UnauthorizedError
 
 import lakelog
 from lakelog.errors import Conflict
+from lakelog.model.iceberg import TableKind
 from lakelog.objectstore import open_store
+from lakelog.segments.iceberg.key_files import Covered, KeyFile, KeyTable
 from lakelog.segments.iceberg.table_files import TableFiles
+from lakelog.segments.layout import key_path
+from lakelog.segments.schema import SCHEMA
 from lakelog.spark.pipelines.iceberg import IcebergJob, IcebergSummary, run_iceberg
 from lakelog.spark.pipelines.sweeping import sweep
 from tests.acceptance.cli_kit import Cli
@@ -153,6 +159,33 @@ def test_the_catalog_lists_the_tables_of_the_environment_and_no_others(
         catalog.load_table((NAMESPACE, "clicks"))
     with pytest.raises(UnauthorizedError):
         pyiceberg_catalog(url_of(fleet), "wrong")
+
+
+def test_engines_read_a_key_table_beside_the_table_of_messages(
+    log: lakelog.Lakelog, catalog: RestCatalog, duck: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    publish(log, "orders", 10)
+    tier_by_hand(log, "orders")
+    project(log, "orders")
+    with pytest.raises(NoSuchTableError, match="pipelines run latest orders"):
+        catalog.load_table((NAMESPACE, "orders__latest"))
+    changes = log.lake.iceberg_changes("orders", TableKind.LATEST)
+    assert (changes.version, changes.steps) == (0, [])
+    store = open_store(changes.store or "")
+    rows = [{"key": f"k{n}".encode(), "value": str(n).encode(), "offset": n} for n in range(7)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "keys", store_schema=False)
+    path = key_path(changes.environment_id, changes.incarnation, 0)
+    made = KeyFile(path=path, rows=7, bytes=(tmp_path / "keys").stat().st_size)
+    store.put(made.path, tmp_path / "keys")
+    covered = Covered(ends={0: 4, 1: 6}, epoch=0, as_of=changes.now)
+    commit = KeyTable(store, changes, 1).next_version([made], {0}, covered)
+    assert log.lake.commit_iceberg(commit).name == "orders__latest"
+    assert catalog.list_tables((NAMESPACE,)) == [(NAMESPACE, "orders"), (NAMESPACE, "orders__latest")]
+    found = catalog.load_table((NAMESPACE, "orders__latest")).scan(row_filter="offset > 4").to_arrow()
+    assert found.column("key").to_pylist() == [b"k5", b"k6"]
+    keys = duck.execute(f'SELECT decode(key), decode(value) FROM lake."{NAMESPACE}".orders__latest').fetchall()
+    assert sorted(keys) == [(f"k{n}", str(n)) for n in range(7)]
+    assert of_duckdb(duck, "orders")[0] == 10
 
 
 def test_a_token_sees_the_tables_of_its_own_environment_only(fleet: Fleet, log: lakelog.Lakelog) -> None:

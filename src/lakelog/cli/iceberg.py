@@ -1,4 +1,4 @@
-"""`lakelog pipelines run iceberg`: makes topics readable as Iceberg tables. `pipelines` has the other pipelines."""
+"""`lakelog pipelines run iceberg` and `run latest`: topics as Iceberg tables, and the newest message of each key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakelog.cli.output import print_result, say
+from lakelog.cli.pipeline_options import ConfOption, MasterOption, find_connection, make_sessions
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
 from lakelog.cli.units import parse_duration
 from lakelog.model.display import show_count
@@ -14,6 +15,7 @@ from lakelog.model.display import show_count
 if TYPE_CHECKING:
     from lakelog.errors import LakelogError
     from lakelog.spark.pipelines.iceberg import IcebergSummary
+    from lakelog.spark.pipelines.latest import LatestSummary
 
 
 def run_iceberg(
@@ -51,6 +53,45 @@ def run_iceberg(
     with open_log(url, token) as log, stoppable():
         if not run(log, job, ended, passed) and not json:
             say("There are no topics.")
+
+
+def run_latest(
+    topic: Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topic)],
+    buckets: Annotated[
+        int, typer.Option(metavar="N", help="Files of a new table; it cannot be changed later.", min=1, max=10_000)
+    ] = 16,
+    master: MasterOption = "local[2]",
+    conf: ConfOption = None,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Keep the newest message of each key of a topic as a table.
+
+    A run reads the messages since the last one. You can stop it at any time. Engines find the table as TOPIC__latest
+    at /iceberg of the server.
+    """
+    from lakelog.spark.pipelines.jobs import stoppable
+    from lakelog.spark.pipelines.latest import run_latest as run
+
+    connection = find_connection(url, token)
+    sessions = make_sessions(f"lakelog latest {topic}", master, conf)
+    try:
+        with stoppable():
+            done = run(connection, lambda: sessions.spark, topic, buckets)
+    finally:
+        sessions.stop()
+    covered = {str(partition): end for partition, end in sorted(done.covered.items())}
+    as_of = None if done.as_of is None else done.as_of.isoformat()
+    print_result(json, {"topic": topic, **done.figures(), "covered": covered, "as_of": as_of}, _latest_line(done))
+
+
+def _latest_line(done: LatestSummary) -> str:
+    lost = f"; retention removed {show_count(done.retired, 'message')} before" if done.retired else ""
+    return (
+        f"{done.topic}: {show_count(done.keys, 'key')} as of {done.as_of:%Y-%m-%d %H:%M:%S} UTC, after "
+        f"{show_count(done.messages, 'new message')}{lost}; version {done.version}"
+    )
 
 
 def table_line(done: IcebergSummary) -> str:

@@ -12,6 +12,7 @@ from lakelog.cli.pipeline_options import ConfOption, DryOption, MasterOption, fi
 from lakelog.cli.progress_bar import ProgressBar
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic
 from lakelog.cli.units import parse_rate
+from lakelog.errors import InvalidRequest
 from lakelog.model.display import show_count
 
 if TYPE_CHECKING:
@@ -20,13 +21,9 @@ if TYPE_CHECKING:
 
 NameOption = Annotated[str | None, typer.Option(help="A run with the same name continues, and adds nothing twice.")]
 LoadOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--load/--publish",
-        help="Load with original times, or publish. Default: load if the topic has no messages.",
-        show_default=False,
-    ),
+    bool, typer.Option("--load", help="Load with original times, or fail. Default: if the topic has no messages.")
 ]
+PublishOption = Annotated[bool, typer.Option("--publish", help="Publish, also into a topic without messages.")]
 RateOption = Annotated[
     str | None, typer.Option(metavar="RATE", help="Publish at most this many, such as 1000/s, on average.")
 ]
@@ -41,7 +38,8 @@ def run_backfill(
         list[str] | None, typer.Option(metavar="COLUMN", help="Order rows with equal times. May be repeated.")
     ] = None,
     name: NameOption = None,
-    load: LoadOption = None,
+    load: LoadOption = False,
+    publish: PublishOption = False,
     rate: RateOption = None,
     master: MasterOption = "local[2]",
     conf: ConfOption = None,
@@ -63,7 +61,7 @@ def run_backfill(
         topic=topic,
         rows=RowOptions(key=key, time=time, order=tuple(order or ())),
         name=name,
-        history=load,
+        history=_history(load, publish),
         rate=None if rate is None else parse_rate(rate),
         dry_run=dry_run,
     )
@@ -92,7 +90,8 @@ def run_copy(
         str | None, typer.Option(metavar="TIME", help="End before messages appended at this time or later.")
     ] = None,
     name: NameOption = None,
-    load: LoadOption = None,
+    load: LoadOption = False,
+    publish: PublishOption = False,
     rate: RateOption = None,
     master: MasterOption = "local[2]",
     conf: ConfOption = None,
@@ -115,7 +114,7 @@ def run_copy(
         since=since,
         until=until,
         name=name,
-        history=load,
+        history=_history(load, publish),
         rate=None if rate is None else parse_rate(rate),
         dry_run=dry_run,
     )
@@ -123,6 +122,12 @@ def run_copy(
     source = source_of(connection, from_url, from_token)
     sessions = make_sessions(f"lakelog copy {topic}", master, conf)
     _run(sessions, name, json, lambda show: run(source, connection, lambda: sessions.spark, job, show))
+
+
+def _history(load: bool, publish: bool) -> bool | None:
+    if load and publish:
+        raise InvalidRequest("Use --load or --publish, not both.")
+    return True if load else False if publish else None
 
 
 def _run(

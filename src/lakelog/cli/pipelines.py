@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.iceberg import run_iceberg
+from lakelog.cli.iceberg import run_iceberg, run_latest
 from lakelog.cli.output import print_json, print_result, print_table, say
 from lakelog.cli.pipeline_backfill import run_backfill, run_copy
 from lakelog.cli.pipeline_compact import plan_compact, run_compact
@@ -44,6 +44,7 @@ app.add_typer(plan_app, name="plan")
 run_app.command("compact")(run_compact)
 plan_app.command("compact")(plan_compact)
 run_app.command("iceberg")(run_iceberg)
+run_app.command("latest")(run_latest)
 run_app.command("backfill")(run_backfill)
 run_app.command("copy")(run_copy)
 app.command("serve")(serve)

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 
 _PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
-_TABLE_FILE = re.compile(r"e\d+/t\d+/metadata/[0-9a-z-]+\.(avro|metadata\.json)")
+_TABLE_FILE = re.compile(r"e\d+/t\d+/(metadata/[0-9a-z-]+\.(avro|metadata\.json)|latest/\d{5,}-[0-9a-f]{16}\.parquet)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,17 @@ def table_path(folder: str, name: str) -> str:
     return f"{folder}/metadata/{name}"
 
 
+def key_path(environment_id: int, incarnation: int, bucket: int) -> str:
+    """Return the path for a new file of a key table."""
+    folder = topic_folder(environment_id, incarnation)
+    return f"{folder}/latest/{bucket:05d}-{secrets.token_hex(8)}.parquet"
+
+
+def bucket_of(path: str) -> int:
+    """Return the bucket of a file of a key table."""
+    return int(path.rpartition("/")[2].partition("-")[0])
+
+
 def is_table_file(path: str) -> bool:
-    """Return whether this is the path of a metadata file of an Iceberg table."""
+    """Return whether this is the path of a file that only Iceberg tables have: metadata, or a file of a key table."""
     return _TABLE_FILE.fullmatch(path) is not None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakelog.spark.pipelines.compacting import compact
     from lakelog.spark.pipelines.copying import copy
     from lakelog.spark.pipelines.iceberg import iceberg
+    from lakelog.spark.pipelines.latest import latest, update_latest
     from lakelog.spark.pipelines.replaying import replay
     from lakelog.spark.pipelines.sweeping import sweep
     from lakelog.spark.pipelines.tiering import tier
@@ -35,6 +36,7 @@ __all__ = [
     "copy",
     "dead_letters",
     "iceberg",
+    "latest",
     "messages",
     "read",
     "redrive",
@@ -44,6 +46,7 @@ __all__ = [
     "sweep",
     "tier",
     "topic",
+    "update_latest",
     "watch",
     "write",
 ]
@@ -56,6 +59,7 @@ _HOMES = {
     "copy": "pipelines.copying",
     "dead_letters": "repair.repairing",
     "iceberg": "pipelines.iceberg",
+    "latest": "pipelines.latest",
     "messages": "writing.columns",
     "read": "frames",
     "redrive": "repair.repairing",
@@ -65,6 +69,7 @@ _HOMES = {
     "sweep": "pipelines.sweeping",
     "tier": "pipelines.tiering",
     "topic": "reading.topics",
+    "update_latest": "pipelines.latest",
     "watch": "watching",
     "write": "writing.frames",
 }

@@ -27,6 +27,8 @@ from lakelog.segments.iceberg.table_schema import (
 )
 
 PARTITION, DAY = "partition", "appended_at_day"
+UNPARTITIONED = -1
+"""In place of the id of a partition spec: the table has no partitions."""
 
 
 class EntryStatus(IntEnum):
@@ -98,12 +100,12 @@ def known_entry(entry: Record, manifest: Record, removed_by: int | None = None) 
 
 
 def write_manifest(spec: int, entries: Iterable[Record]) -> bytes:
-    """Return the file of a manifest whose entries have one partition spec."""
+    """Return the file of a manifest whose entries have one partition spec, or `UNPARTITIONED`."""
     about = {
         "schema": json.dumps(iceberg_schema()),
         "schema-id": "0",
-        "partition-spec": json.dumps(partition_specs()[spec]["fields"]),
-        "partition-spec-id": str(spec),
+        "partition-spec": json.dumps([] if spec == UNPARTITIONED else partition_specs()[spec]["fields"]),
+        "partition-spec-id": str(max(spec, 0)),
         "format-version": "2",
         "content": "data",
     }
@@ -116,22 +118,23 @@ def manifest_of(path: str, size: int, entries: Sequence[Record], snapshot_id: in
     Args:
         path: The URL of the manifest.
         size: The size of the file.
-        entries: Its entries, of one partition spec.
+        entries: Its entries, of one partition spec or without partitions.
         snapshot_id: The id of the snapshot that writes it.
         sequence: The sequence number of the snapshot.
     """
+    is_partitioned = PARTITION in entries[0]["data_file"]["partition"]
     counts = {status: [each for each in entries if each["status"] == status] for status in EntryStatus}
     found: Record = {
         "manifest_path": path,
         "manifest_length": size,
-        "partition_spec_id": spec_of(entries[0]),
+        "partition_spec_id": spec_of(entries[0]) if is_partitioned else 0,
         "content": 0,
         "sequence_number": sequence,
         "min_sequence_number": min(
             (sequence if each["sequence_number"] is None else each["sequence_number"]) for each in entries
         ),
         "added_snapshot_id": snapshot_id,
-        "partitions": _summaries(entries),
+        "partitions": _summaries(entries) if is_partitioned else [],
         "key_metadata": None,
     }
     for status in EntryStatus:
@@ -221,7 +224,11 @@ def _entry_schema(partition: list[dict[str, Any]]) -> dict[str, Any]:
 
 _PARTITION_FIELD = _optional(PARTITION_FIELD, PARTITION, "int")
 _DAY_FIELD = _optional(DAY_FIELD, DAY, {"type": "int", "logicalType": "date"})
-_ENTRY = {BY_DAY: _entry_schema([_PARTITION_FIELD, _DAY_FIELD]), BY_PARTITION: _entry_schema([_PARTITION_FIELD])}
+_ENTRY = {
+    BY_DAY: _entry_schema([_PARTITION_FIELD, _DAY_FIELD]),
+    BY_PARTITION: _entry_schema([_PARTITION_FIELD]),
+    UNPARTITIONED: _entry_schema([]),
+}
 _SUMMARY = {
     "type": "record",
     "name": "r508",

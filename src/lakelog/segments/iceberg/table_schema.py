@@ -20,6 +20,8 @@ SORT_ORDER = 1
 LAST_COLUMN_ID = 101
 
 _PARTITION, _OFFSET, _APPENDED_AT, _EPOCH = 1, 2, 3, 4
+KEY_COLUMN = 10
+"""The id of the column `key`."""
 _FIELD_ID = b"PARQUET:field_id"
 _TYPES: dict[Any, str] = {
     pa.int32(): "int",

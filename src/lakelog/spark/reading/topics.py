@@ -144,7 +144,7 @@ def frame_of(
 
 def _parquet(spark: SparkSession, plan: Plan, read_ranges: Iterable[ReadRange]) -> DataFrame:
     paths = sorted(
-        {_address(plan.store or "", read_range.segment.path) for read_range in read_ranges if read_range.segment}
+        {address_of(plan.store or "", read_range.segment.path) for read_range in read_ranges if read_range.segment}
     )
     # A session may be configured to ignore missing files, which would be a silent gap here.
     strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
@@ -186,7 +186,7 @@ def _is_readable(store: str | None) -> bool:
     return store is not None and not store.startswith("memory:")
 
 
-def _address(store: str, path: str) -> str:
+def address_of(store: str, path: str) -> str:
     """Return the address as Hadoop writes it: its S3 file system is s3a, and it does not decode `%20` in a path."""
     root = unquote(store.rstrip("/")) if store.startswith("file:") else store.rstrip("/")
     return f"s3a{root.removeprefix('s3')}/{path}" if root.startswith("s3:") else f"{root}/{path}"
