@@ -474,6 +474,28 @@ async def test_orphans_are_old_only_after_their_first_look(backing: Backing) -> 
         assert await other.orphans.old(paths, age=NO_TIME) == set(paths[1:])
 
 
+async def test_a_backup_mark_holds_back_what_was_recorded_after_it(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        early, late = (f"e1/{secrets.token_hex(8)}" for _ in range(2))
+        await one.orphans.look([early], min_age=NO_TIME)
+        mark = await one.orphans.backup_mark("a", DAY)
+        assert mark is not None and (mark.name, mark.until - mark.at) == ("a", DAY)
+        assert await other.orphans.backup_mark("a", DAY) is None
+        second = await other.orphans.backup_mark("b", DAY)
+        assert await one.orphans.backup_marks() == [mark, second]
+        for _ in range(2):
+            assert await other.orphans.look([early, late], min_age=NO_TIME) == {early}
+        assert await one.orphans.backup_mark_end("a")
+        assert await other.orphans.look([early, late], min_age=NO_TIME) == {early}, "it was recorded after b too"
+        assert await one.orphans.backup_mark_end("b") and not await one.orphans.backup_mark_end("b")
+        assert await other.orphans.look([early, late], min_age=NO_TIME) == {early, late}
+        assert await one.orphans.backup_mark("c", NO_TIME) is not None
+        assert await one.orphans.backup_marks() == [], "it has ended"
+        assert await other.orphans.look([late], min_age=NO_TIME) == {late}
+        assert await one.orphans.backup_mark("c", DAY) is not None
+        assert await one.orphans.backup_mark_end("c")
+
+
 async def test_a_cold_message_has_the_time_at_which_its_segment_begins(backing: Backing) -> None:
     async with backing.store() as store:
         pid = await filled(store, 3, 3, 3)

@@ -64,6 +64,9 @@ CLAIMS = (
     Claim(test="tests/acceptance/test_examples.py", kinds=frozenset(("python", "text")), pages=python_pages),
     Claim(test="tests/acceptance/test_spark_pages.py", kinds=frozenset(("python",)), pages=spark_pages),
     Claim(
+        test="tests/acceptance/test_backup.py", kinds=frozenset(("text",)), pages=_on("howto/back-up-and-restore.md")
+    ),
+    Claim(
         test="tests/acceptance/test_iceberg.py",
         kinds=frozenset(("python", "text")),
         pages=_on("howto/query-a-topic.md"),

@@ -13,6 +13,7 @@ import typer
 from lakelog.cli import (
     apply,
     audit,
+    backup,
     console,
     consume,
     dead,
@@ -83,6 +84,7 @@ app.command()(serve.serve)
 app.command()(migrate.migrate)
 app.command()(doctor.doctor)
 app.command()(verify.verify)
+app.add_typer(backup.app, name="backup")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(topics.app, name="topics")
 app.command()(apply.apply)

@@ -53,8 +53,8 @@ def run_backfill(
     A row with a column `value` has the columns of a message; another row becomes the value as JSON. Rows get their
     original times if the topic has no messages. With a name, you can stop it at any time and run it again.
     """
-    from lakelog.spark.pipelines.backfill_rows import RowOptions
-    from lakelog.spark.pipelines.backfilling import BackfillJob, parquet_files
+    from lakelog.spark.pipelines.backfill_rows import RowOptions, parquet_files
+    from lakelog.spark.pipelines.backfilling import BackfillJob
     from lakelog.spark.pipelines.backfilling import run_backfill as run
 
     job = BackfillJob(

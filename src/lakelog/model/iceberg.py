@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -75,7 +75,9 @@ class IcebergChangesRequest(Request, frozen=True, kw_only=True):
     """
 
     topic: Name
-    kind: TableKind = TableKind.MESSAGES
+    kind: Annotated[
+        Literal["messages", "latest"], Meta(description="The table of all messages, or of the newest one of each key.")
+    ] = "messages"
 
 
 class IcebergChanges(Value, frozen=True, kw_only=True):

@@ -48,12 +48,15 @@ class LoadRequest(Request, frozen=True, kw_only=True):
         name: The name of the load in the topic. The first decision about a name and a partition is final.
         incarnation: The id of the topic for which the files were written.
         parts: The parts of the load, at most one for each partition.
+        is_restore: The messages were in the topic before its database was restored from a backup, so their values were
+            validated then. Default: False; a topic with a schema refuses other loads.
     """
 
     topic: Name
     name: Name
     incarnation: Positive
     parts: Annotated[list[PartitionLoad], Meta(min_length=1, max_length=MAX_PARTITIONS)]
+    is_restore: bool = False
 
 
 class LoadStatus(StrEnum):

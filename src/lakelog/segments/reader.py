@@ -26,7 +26,7 @@ from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA
-from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, OPTIONAL_KEY, PARTITION_KEY
+from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, LOADED_KEY, OPTIONAL_KEY, PARTITION_KEY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -53,6 +53,7 @@ class SegmentFile:
             self.first: int = offsets.min
             self.partition = int(about[PARTITION_KEY])
             self.content_hash = about.get(CONTENT_KEY, "")
+            self.is_loaded = LOADED_KEY in about
         self.rows: int = sum(counts)
         self.end: int = self.first + self.rows
         self._starts: list[int] = list(accumulate(counts[:-1], initial=self.first))

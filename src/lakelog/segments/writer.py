@@ -31,6 +31,8 @@ BLOOM_ERRORS = 0.05
 FORMAT_KEY = "lakelog.format"
 PARTITION_KEY = "lakelog.partition"
 CONTENT_KEY = "lakelog.content_hash"
+LOADED_KEY = "lakelog.loaded"
+"""Present in a file that was written for a load. Only the database knows whether the load was decided."""
 OPTIONAL_KEY = "lakelog.optional"
 """The columns that a reader may leave out if it does not know them, separated by commas. Format 1 has none."""
 
@@ -60,9 +62,11 @@ class SegmentWriter:
     Without `close`, the file has no footer and cannot be read as a segment.
     """
 
-    def __init__(self, sink: str | Path | BinaryIO, partition: int) -> None:
+    def __init__(self, sink: str | Path | BinaryIO, partition: int, *, is_loaded: bool = False) -> None:
+        """Create a writer. `is_loaded` notes in the file that its messages were not read from the log."""
         self._sink = _HashingSink(sink)
         self._partition = partition
+        self._is_loaded = is_loaded
         self._content = ContentHash()
         self._parquet: pq.ParquetWriter | None = None
         self._groups: list[int] = []
@@ -101,7 +105,7 @@ class SegmentWriter:
         content_hash = self._content.hexdigest()
         assert self._parquet is not None
         about = {FORMAT_KEY: str(FORMAT), PARTITION_KEY: str(self._partition), CONTENT_KEY: content_hash}
-        self._parquet.add_key_value_metadata(about)
+        self._parquet.add_key_value_metadata({**about, LOADED_KEY: "1"} if self._is_loaded else about)
         self._parquet.close()
         self._sink.finish()
         return SealedSegment(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from lakelog.model.backup import BackupMark
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.load import Loaded, PartitionLoad
 from lakelog.model.segment import Segment
@@ -161,7 +162,23 @@ class OrphanCatalog(Protocol):
     """The files of the object store that no cell has registered, in the catalog."""
 
     async def look(self, paths: Collection[str], *, min_age: timedelta) -> set[str]:
-        """Return the paths that an earlier call recorded at least `min_age` ago, and record the other paths."""
+        """Return the paths that an earlier call recorded at least `min_age` ago, and record the other paths.
+
+        A path that was recorded after a backup mark that has not ended is not returned: the file may have been in use
+        when the mark was made.
+        """
+        ...
+
+    async def backup_mark(self, name: str, keep: timedelta) -> BackupMark | None:
+        """Make a mark that ends after this time, and return it; None if a mark of the name has not ended."""
+        ...
+
+    async def backup_marks(self) -> list[BackupMark]:
+        """Return the marks that have not ended, the oldest first."""
+        ...
+
+    async def backup_mark_end(self, name: str) -> bool:
+        """End a mark, and return whether it existed."""
         ...
 
     async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:

@@ -221,7 +221,7 @@ class AsyncLake:
             kind: The table. Default: that of the messages, which has the verified segments. The content of the table
                 of keys is computed by its pipeline, so it has no steps.
         """
-        request = IcebergChangesRequest(topic=topic, kind=kind)
+        request = IcebergChangesRequest(topic=topic, kind=kind.value)
         return await self._calls.call(iceberg_operations.ICEBERG_CHANGES, request)
 
     async def commit_iceberg(self, commit: IcebergCommit) -> IcebergTable:

@@ -220,7 +220,7 @@ class Lake:
             kind: The table. Default: that of the messages, which has the verified segments. The content of the table
                 of keys is computed by its pipeline, so it has no steps.
         """
-        request = IcebergChangesRequest(topic=topic, kind=kind)
+        request = IcebergChangesRequest(topic=topic, kind=kind.value)
         return self._calls.call(iceberg_operations.ICEBERG_CHANGES, request)
 
     def commit_iceberg(self, commit: IcebergCommit) -> IcebergTable:

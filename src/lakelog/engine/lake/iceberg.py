@@ -44,9 +44,10 @@ class IcebergTables:
         A segment counts from its verification on, so the table is never ahead of the log.
         """
         topic = await self._topics.refresh(scope, request.topic)
-        table = await self._catalog.iceberg.table_read(topic.incarnation, request.kind)
+        kind = TableKind(request.kind)
+        table = await self._catalog.iceberg.table_read(topic.incarnation, kind)
         present = frozenset() if table is None else table.segments
-        is_latest = request.kind is TableKind.LATEST
+        is_latest = kind is TableKind.LATEST
         steps, rest = ([], 0) if is_latest else steps_of(present, await self._segments(topic))
         return IcebergChanges(
             topic=topic.name,

@@ -49,7 +49,7 @@ class Loads:
         if topic.incarnation != request.incarnation:
             raise another_topic(topic)
         require_store(self._extents)
-        if topic.settings.schema is not None:
+        if topic.settings.schema is not None and not request.is_restore:
             raise Conflict(
                 f"Topic '{topic.name}' has a schema, and the values in files are not validated. Publish the messages, "
                 "or write them with Spark: lakelog.spark.backfill does so by itself.",
@@ -68,6 +68,9 @@ class Loads:
         calls = [self._load(topic, cell, request.name, share) for cell, share in shares.items()]
         for results in await gathered(calls):
             found |= {result.partition: result for result in results}
+        if paths:
+            # As for registered segments: the time of an earlier check must not count after a later backup mark.
+            await self._catalog.orphans.forget(paths)
         return LoadResults(results=[found[part.partition] for part in request.parts])
 
     async def find(self, scope: Scope, request: FindLoadRequest) -> LoadResults:

@@ -120,6 +120,8 @@ class Lake:
         fresh = [each for each in segments if _is_of(topic, each) and each.path not in doomed]
         answers = await self._each(topic, fresh, lambda store, placed: store.register(placed))
         found = dict(zip([each.path for each in fresh], answers, strict=True))
+        # A check that ran between the upload and now must not date the file before a later backup mark.
+        await self._catalog.orphans.forget([each.path for each in fresh])
         gone = {each.path: taken("swept" if each.path in doomed else "deleted") for each in segments}
         return lake.Registrations(results=[found.get(each.path, gone[each.path]) for each in segments])
 
@@ -143,6 +145,7 @@ class Lake:
         if await self._catalog.orphans.old([each.path for each in new], age=lake.ORPHAN_AGE / 2):
             return taken("swept")
         partition = new[0].partition
+        await self._catalog.orphans.forget([each.path for each in new])
         return await self._cells[topic.cells[partition]].cold.replace(topic.pid(partition), old, new)
 
     async def unverified(self, scope: Scope, request: lake.UnverifiedRequest) -> lake.Segments:

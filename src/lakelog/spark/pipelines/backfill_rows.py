@@ -12,15 +12,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, TimestampType
 
 from lakelog.batches import partitions_of
-from lakelog.errors import InvalidRequest
+from lakelog.errors import InvalidRequest, first_line
 from lakelog.spark.writing.columns import messages
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 AT, PLACE, SHARE = "lakelog_at", "lakelog_partition", "lakelog_share"
 """The columns for the time, the partition and the share of a row."""
@@ -157,6 +158,14 @@ class BackfillRows:
         return F.xxhash64(
             *(F.sort_array(F.map_entries(name)) if name == "headers" else F.col(name) for name in self.columns)
         )
+
+
+def parquet_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the rows of Parquet files or folders."""
+    try:
+        return spark.read.parquet(*paths)
+    except AnalysisException as exc:
+        raise InvalidRequest(f"The files cannot be read: {first_line(exc, 300)}") from exc
 
 
 def fingerprint_of(text: str) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import date
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,16 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakelog import failpoints
 from lakelog.batches import check_limits
 from lakelog.errors import LakelogError
 from lakelog.model.limits import MAX_BATCH_MESSAGES
 from lakelog.model.segment import Segment
-from lakelog.segments.layout import segment_path
-from lakelog.segments.merging import by_day
-from lakelog.segments.reader import verify
+from lakelog.segments.day_files import DayFiles
 from lakelog.segments.schema import conform
-from lakelog.segments.writer import SegmentWriter
 from lakelog.spark.pipelines.backfill_rows import AT, PLACE
 from lakelog.spark.pipelines.tasks import decoded, encoded
 from lakelog.spark.reading.range_reader import ReadTarget, store_of
@@ -89,67 +84,40 @@ def _results(target: HistoryTarget, batches: Iterator[pa.RecordBatch]) -> Iterat
             yield HistoryResult(error=error.detail)
 
 
-@dataclass(kw_only=True)
-class _OpenFile:
-    partition: int
-    day: date
-    path: Path
-    writer: SegmentWriter
-
-
-@dataclass
 class HistoryFiles:
     """Writes rows, sorted by partition and time, to one file after another: each has one partition and day in UTC."""
 
-    target: HistoryTarget
-    folder: Path
-    _open: _OpenFile | None = None
-    _next: dict[int, int] = field(default_factory=dict)
-    _count: int = 0
+    def __init__(self, target: HistoryTarget, folder: Path) -> None:
+        place = target.place
+        assert place.store is not None
+        self._target = target
+        self._next: dict[int, int] = {}
+        self._files = DayFiles(
+            store=store_of(place.store, place.store_options),
+            environment_id=target.environment_id,
+            incarnation=place.incarnation,
+            folder=folder,
+            file_bytes=target.file_bytes,
+        )
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Segment]:
         """Write rows, and yield the segments that are complete."""
         for partition, part in _by_partition(rows):
-            for day, piece in by_day(iter([self._messages(partition, part)])):
-                is_other = self._open is None or (self._open.partition, self._open.day) != (partition, day)
-                if is_other or (self._open is not None and self._open.writer.bytes >= self.target.file_bytes):
-                    yield from self.close()
-                    self._open = self._begin(partition, day)
-                assert self._open is not None
-                self._open.writer.write(piece)
+            yield from self._files.add(partition, self._messages(partition, part))
 
     def close(self) -> Iterator[Segment]:
         """Seal, store and read back the open file, and yield its segment."""
-        if self._open is None:
-            return
-        opened, self._open = self._open, None
-        with opened.writer as writer:
-            sealed = writer.close()
-        place = self.target.place
-        assert place.store is not None
-        path = segment_path(self.target.environment_id, place.incarnation, sealed.partition, sealed.first, sealed.end)
-        store = store_of(place.store, place.store_options)
-        failpoints.hit("backfill.before_put")
-        store.put(path, opened.path)
-        opened.path.unlink()
-        segment = sealed.segment(path)
-        verify(store, segment)
-        yield segment
-
-    def _begin(self, partition: int, day: date) -> _OpenFile:
-        self._count += 1
-        path = self.folder / f"{self._count}.parquet"
-        return _OpenFile(partition=partition, day=day, path=path, writer=SegmentWriter(path, partition))
+        return self._files.close()
 
     def _messages(self, partition: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the columns of a segment and the next offsets, after a check of their limits."""
-        count, first = rows.num_rows, self._next.get(partition, self.target.firsts[partition])
+        count, first = rows.num_rows, self._next.get(partition, self._target.firsts[partition])
         self._next[partition] = first + count
         columns = {
             "partition": pa.array(np.full(count, partition, np.int32)),
             "offset": pa.array(np.arange(first, first + count, dtype=np.int64)),
             "appended_at": rows.column(AT),
-            "epoch": pa.array(np.full(count, self.target.epoch, np.int32)),
+            "epoch": pa.array(np.full(count, self._target.epoch, np.int32)),
             **{name: rows.column(name) for name in rows.schema.names if name not in (AT, PLACE, "partition")},
         }
         found = conform(pa.RecordBatch.from_pydict(columns))

@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
-
 from lakelog import failpoints
 from lakelog.client.replaying.options import MAX_RATE, MIN_RATE
-from lakelog.errors import Conflict, InvalidRequest, ObjectStoreUnavailable, first_line
+from lakelog.errors import Conflict, InvalidRequest, ObjectStoreUnavailable
 from lakelog.model.arguments import check_number
 from lakelog.model.load import Loaded, LoadRequest, LoadStatus, PartitionLoad
 from lakelog.model.names import check_name
@@ -37,7 +35,7 @@ from lakelog.spark.reading.range_reader import ReadTarget
 from lakelog.spark.session import ConnectionSettings, client, connection_to, parallelism, store_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakelog import Lakelog
     from lakelog.model.lake import Plan
@@ -159,14 +157,6 @@ def backfill(
         dry_run=dry_run,
     )
     return run_backfill(connection_to(url, token, df.sparkSession), df, job, on_progress)
-
-
-def parquet_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Return the rows of Parquet files or folders."""
-    try:
-        return spark.read.parquet(*paths)
-    except AnalysisException as exc:
-        raise InvalidRequest(f"The files cannot be read: {first_line(exc, 300)}") from exc
 
 
 def run_backfill(

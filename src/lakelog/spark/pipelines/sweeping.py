@@ -75,17 +75,20 @@ def sweep(
     log = client(connection_to(url, token))
     watch = on_progress or (lambda done: None)
     if dry_run:
-        return _sweep(log, min_age, True, watch)
+        return sweep_of(log, min_age=min_age, dry_run=True, note=watch)
     with recorded(log, PIPELINE) as recorder:
 
         def note(done: SweepSummary) -> None:
             watch(done)
             recorder.update(done.figures())
 
-        return _sweep(log, min_age, False, note)
+        return sweep_of(log, min_age=min_age, note=note)
 
 
-def _sweep(log: Lakelog, min_age: timedelta, dry_run: bool, note: Watch) -> SweepSummary:
+def sweep_of(
+    log: Lakelog, *, min_age: timedelta = ORPHAN_AGE, dry_run: bool = False, note: Watch = lambda done: None
+) -> SweepSummary:
+    """Sweep with this client, without a record of the run. The arguments are those of `sweep`."""
     done = SweepSummary(dry_run=dry_run)
     topics = log.topics()
     if not topics:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
+from lakelog.model.backup import BackupMark
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.load import Loaded, LoadStatus, PartitionLoad
 from lakelog.model.message import partition_of_id
@@ -331,11 +332,13 @@ class MemoryOrphans:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, datetime] = {}
+        self._marks: dict[str, BackupMark] = {}
 
     async def look(self, paths: Collection[str], *, min_age: timedelta) -> set[str]:
         await asyncio.sleep(0)
         now = self._clock()
-        found = await self.old(paths, age=min_age)
+        marks = [mark.at for mark in self._marks.values() if mark.until > now]
+        found = {path for path in await self.old(paths, age=min_age) if all(self._seen[path] < mark for mark in marks)}
         for path in paths:
             self._seen.setdefault(path, now)
         return found
@@ -349,3 +352,20 @@ class MemoryOrphans:
         await asyncio.sleep(0)
         for path in paths:
             self._seen.pop(path, None)
+
+    async def backup_mark(self, name: str, keep: timedelta) -> BackupMark | None:
+        await asyncio.sleep(0)
+        now = self._clock()
+        if name in self._marks and self._marks[name].until > now:
+            return None
+        self._marks[name] = BackupMark(name=name, at=now, until=now + keep)
+        return self._marks[name]
+
+    async def backup_marks(self) -> list[BackupMark]:
+        await asyncio.sleep(0)
+        found = (mark for mark in self._marks.values() if mark.until > self._clock())
+        return sorted(found, key=lambda mark: (mark.at, mark.name))
+
+    async def backup_mark_end(self, name: str) -> bool:
+        await asyncio.sleep(0)
+        return self._marks.pop(name, None) is not None

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 
 from lakelog.errors import Unavailable
+from lakelog.model.backup import BackupMark
 from lakelog.model.lake import Registered, RegisterStatus, TierRange
 from lakelog.model.load import Loaded, LoadStatus
 from lakelog.model.message import partition_of_id
@@ -152,8 +153,22 @@ class PostgresOrphans:
     async def old(self, paths: Collection[str], *, age: timedelta) -> set[str]:
         return {row["path"] for row in await self._database.read(_SQL["orphans_list_old"], list(paths), age)}
 
+    async def backup_mark(self, name: str, keep: timedelta) -> BackupMark | None:
+        rows = await self._database.write(_SQL["backup_mark_create"], name, keep)
+        return _mark(rows[0]) if rows else None
+
+    async def backup_marks(self) -> list[BackupMark]:
+        return [_mark(row) for row in await self._database.read(_SQL["backup_mark_list"])]
+
+    async def backup_mark_end(self, name: str) -> bool:
+        return bool(await self._database.write(_SQL["backup_mark_end"], name))
+
     async def forget(self, paths: Collection[str]) -> None:
         await self._database.write(_SQL["orphans_forget"], list(paths))
+
+
+def _mark(row: asyncpg.Record) -> BackupMark:
+    return BackupMark(name=row["name"], at=row["at"], until=row["until"])
 
 
 def _places(segments: Sequence[Placed]) -> list[list[Any]]:

@@ -487,6 +487,12 @@ end
 $$;
 
 CREATE FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    select lakelog.iceberg_commit(p_incarnation, 'messages', p_version, p_metadata, p_added, p_removed, p_oldest)
+$$;
+
+CREATE FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_kind text, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
@@ -495,20 +501,23 @@ begin
         return false;
     end if;
     if p_version = 0 then
-        insert into lakelog.iceberg_table (incarnation, version, metadata) values (p_incarnation, 1, p_metadata)
-        on conflict do nothing;
+        insert into lakelog.iceberg_table (incarnation, kind, version, metadata)
+        values (p_incarnation, p_kind, 1, p_metadata) on conflict do nothing;
     else
         update lakelog.iceberg_table set version = version + 1, metadata = p_metadata, committed_at = clock_timestamp()
-        where incarnation = p_incarnation and version = p_version;
+        where incarnation = p_incarnation and kind = p_kind and version = p_version;
     end if;
     if not found then
-        return exists (select from lakelog.iceberg_table where incarnation = p_incarnation and metadata = p_metadata);
+        return exists (
+            select from lakelog.iceberg_table
+            where incarnation = p_incarnation and kind = p_kind and metadata = p_metadata
+        );
     end if;
-    insert into lakelog.iceberg_file (path, incarnation, added)
-    select path, p_incarnation, p_version + 1 from unnest(p_added) as u (path);
+    insert into lakelog.iceberg_file (path, incarnation, kind, added)
+    select path, p_incarnation, p_kind, p_version + 1 from unnest(p_added) as u (path);
     update lakelog.iceberg_file set removed = p_version + 1
-    where incarnation = p_incarnation and path = any (p_removed) and removed is null;
-    delete from lakelog.iceberg_file where incarnation = p_incarnation and removed < p_oldest;
+    where incarnation = p_incarnation and kind = p_kind and path = any (p_removed) and removed is null;
+    delete from lakelog.iceberg_file where incarnation = p_incarnation and kind = p_kind and removed < p_oldest;
     return true;
 end
 $$;
@@ -2256,6 +2265,12 @@ ALTER TABLE lakelog.audit ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE lakelog.backup_mark (
+    name text NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+
 CREATE TABLE lakelog.cell (
     cell smallint NOT NULL,
     name text NOT NULL
@@ -2380,14 +2395,16 @@ CREATE TABLE lakelog.iceberg_file (
     path text NOT NULL,
     incarnation bigint NOT NULL,
     added bigint NOT NULL,
-    removed bigint
+    removed bigint,
+    kind text DEFAULT 'messages'::text NOT NULL
 );
 
 CREATE TABLE lakelog.iceberg_table (
     incarnation bigint NOT NULL,
     version bigint NOT NULL,
     metadata text NOT NULL,
-    committed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    committed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    kind text DEFAULT 'messages'::text NOT NULL
 );
 
 CREATE TABLE lakelog.installation (
@@ -3018,6 +3035,9 @@ ALTER TABLE ONLY lakelog.producer ATTACH PARTITION lakelog.producer_4 FOR VALUES
 ALTER TABLE ONLY lakelog.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY lakelog.backup_mark
+    ADD CONSTRAINT backup_mark_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY lakelog.cell
     ADD CONSTRAINT cell_name_key UNIQUE (name);
 
@@ -3061,7 +3081,7 @@ ALTER TABLE ONLY lakelog.iceberg_file
     ADD CONSTRAINT iceberg_file_pkey PRIMARY KEY (path);
 
 ALTER TABLE ONLY lakelog.iceberg_table
-    ADD CONSTRAINT iceberg_table_pkey PRIMARY KEY (incarnation);
+    ADD CONSTRAINT iceberg_table_pkey PRIMARY KEY (incarnation, kind);
 
 ALTER TABLE ONLY lakelog.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (only_row);
@@ -3372,7 +3392,7 @@ ALTER TABLE ONLY lakelog.group_topic
     ADD CONSTRAINT group_topic_group_id_fkey FOREIGN KEY (group_id) REFERENCES lakelog.consumer_group(group_id);
 
 ALTER TABLE ONLY lakelog.iceberg_file
-    ADD CONSTRAINT iceberg_file_incarnation_fkey FOREIGN KEY (incarnation) REFERENCES lakelog.iceberg_table(incarnation) ON DELETE CASCADE;
+    ADD CONSTRAINT iceberg_file_incarnation_kind_fkey FOREIGN KEY (incarnation, kind) REFERENCES lakelog.iceberg_table(incarnation, kind) ON DELETE CASCADE;
 
 ALTER TABLE ONLY lakelog.iceberg_table
     ADD CONSTRAINT iceberg_table_incarnation_fkey FOREIGN KEY (incarnation) REFERENCES lakelog.topic(incarnation);
@@ -3443,6 +3463,9 @@ REVOKE ALL ON FUNCTION lakelog.hot_table_create(p_roll integer, p_kept boolean) 
 
 REVOKE ALL ON FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) TO lakelog_service;
+
+REVOKE ALL ON FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_kind text, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.iceberg_commit(p_incarnation bigint, p_kind text, p_version bigint, p_metadata text, p_added text[], p_removed text[], p_oldest bigint) TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE lakelog.journal TO lakelog_service;
 
@@ -3642,6 +3665,8 @@ GRANT SELECT,INSERT ON TABLE lakelog.audit TO lakelog_service;
 GRANT UPDATE(outcome) ON TABLE lakelog.audit TO lakelog_service;
 
 GRANT UPDATE(after) ON TABLE lakelog.audit TO lakelog_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.backup_mark TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.cell TO lakelog_service;
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakelog.spark.reading.topics import _address
+from lakelog.spark.reading.topics import address_of
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from lakelog.spark.reading.topics import _address
 )
 def test_an_address_is_as_hadoop_writes_it(store: str, address: str) -> None:
     """Hadoop does not decode a path."""
-    assert _address(store, "e1/a.parquet") == address
+    assert address_of(store, "e1/a.parquet") == address

@@ -66,11 +66,25 @@ select path from lakelog.segment where path = any ($1::text[]);
 -- segments_trim: deletes segments below the log start, in some partitions, and returns where to continue
 select next_after, trimmed from lakelog.segments_trim_some($1, $2);
 
--- orphans_record: records new orphans, and returns the paths that were recorded before the given age
+-- orphans_record: records new orphans, and returns the paths that were recorded before the given age and all backup marks
 with noted as (
     insert into lakelog.orphan (path) select distinct unnest($1::text[]) order by 1 on conflict do nothing
 )
-select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval;
+select path from lakelog.orphan
+where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval
+  and first_seen_at < (select coalesce(min(at), 'infinity') from lakelog.backup_mark where until > clock_timestamp());
+
+-- backup_mark_create: makes a mark, and deletes marks that have ended
+with ended as (delete from lakelog.backup_mark where until <= clock_timestamp() and name <> $1)
+insert into lakelog.backup_mark as m (name, until) values ($1, clock_timestamp() + $2::interval)
+on conflict (name) do update set at = clock_timestamp(), until = excluded.until where m.until <= clock_timestamp()
+returning name, at, until;
+
+-- backup_mark_list: lists marks that have not ended, the oldest first
+select name, at, until from lakelog.backup_mark where until > clock_timestamp() order by at, name;
+
+-- backup_mark_end: deletes a mark
+delete from lakelog.backup_mark where name = $1 returning name;
 
 -- orphans_list_old: lists orphans first seen before the given age
 select path from lakelog.orphan where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::interval;

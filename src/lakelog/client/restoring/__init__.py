@@ -1,0 +1,1 @@
+"""Restores what the files of topics have more than a restored database."""

@@ -1,0 +1,203 @@
+"""Backup and restore: a restored database continues with the files that are newer, and no offset has two contents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import lakelog
+from lakelog.client.restoring.restoration import LOST, RestoredTopic, restore_topics
+from lakelog.client.verifying.verification import VerifyOptions, verify_topics
+from lakelog.objectstore import ObjectStore, open_store
+from lakelog.spark.pipelines.sweeping import sweep_of
+from lakelog.storage.postgres import open_store as open_cell
+from tests.acceptance.cli_kit import Cli
+from tests.kit.cold import tier_by_hand
+from tests.kit.postgres import Cluster
+from tests.unit.docs.markdown import DOCS, blocks
+
+pytestmark = pytest.mark.timeout(120)
+OPTIONS = VerifyOptions(unused_age=timedelta(days=1))
+
+
+class Installation:
+    """A database, a copy of it that plays the backup, and a folder with files."""
+
+    def __init__(self, cluster: Cluster, url: str, folder: Path) -> None:
+        self.url = url
+        self.copy = ""
+        self.objects = (folder / "objects").as_uri()
+        self.cli = Cli(folder=folder, env={"LAKELOG_OBJECT_STORE": self.objects})
+        self._cluster = cluster
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.objects)
+
+    @contextmanager
+    def open(self, url: str | None = None) -> Iterator[lakelog.Lakelog]:
+        with lakelog.connect(url or self.url, object_store=self.objects, allow_not_durable=True) as log:
+            yield log
+
+    def back_up(self) -> None:
+        """Copy the database. Nothing is connected to it."""
+
+        self.copy = self._cluster.create_database(template=self.url.rpartition("/")[2])
+
+    def trim(self) -> None:
+        """Let the trimmer forget segments below the log start."""
+
+        async def run() -> None:
+            store = await open_cell(self.url)
+            try:
+                assert await store.cold.trim() == 1
+            finally:
+                await store.close()
+
+        asyncio.run(run())
+
+    def close(self) -> None:
+        if self.copy:
+            self._cluster.drop_database(self.copy)
+
+
+@pytest.fixture
+def here(cluster: Cluster, migrated_database: str, tmp_path: Path) -> Iterator[Installation]:
+    made = Installation(cluster, migrated_database, tmp_path)
+    yield made
+    made.close()
+
+
+def publish(log: lakelog.Lakelog, first: int, end: int) -> None:
+    log.topic("orders").publish_many([lakelog.Outgoing({"n": n}, key=f"k{n % 5}") for n in range(first, end)])
+
+
+def contents(log: lakelog.Lakelog) -> dict[tuple[int, int], bytes | None]:
+    """Return the value of each offset."""
+    found = {}
+    for part in log.topic("orders").describe().partition_list:
+        for batch in log.lake.read_range("orders", part.partition, part.log_start, part.high_watermark):
+            columns = [batch.column(name).to_pylist() for name in ("offset", "value", "headers")]
+            for offset, value, headers in zip(*columns, strict=True):
+                found[part.partition, offset] = b"lost" if LOST in dict(headers or ()) else value
+    return found
+
+
+def restored(log: lakelog.Lakelog, **options: bool) -> RestoredTopic:
+    (done,) = restore_topics(log, ["orders"], watch=lambda each: None, **options)
+    return done
+
+
+def test_a_restored_log_continues_with_the_messages_of_files(here: Installation) -> None:
+    """Segments of before the backup, one that crosses its end, later ones, and more partitions."""
+    with here.open() as log:
+        log.topic("orders").create(partitions=2, schema={"type": "object"})
+        publish(log, 0, 40)
+        tier_by_hand(log, "orders")
+        publish(log, 40, 60)
+    here.back_up()
+    with here.open() as log:
+        publish(log, 60, 80)
+        tier_by_hand(log, "orders")
+        log.topic("orders").alter(partitions=3)
+        publish(log, 80, 120)
+        tier_by_hand(log, "orders")
+        tiered = contents(log)
+        publish(log, 120, 130)
+    with here.open(here.copy) as log:
+        before = contents(log)
+        assert len(before) == 60
+        plan = restored(log, dry_run=True)
+        assert (plan.messages, plan.lost, plan.partitions, plan.ignored) == (60, 0, 1, ())
+        assert contents(log) == before
+    said = here.cli.run("backup", "restore", "--database-url", here.copy).out
+    page = (DOCS / "howto" / "back-up-and-restore.md").read_text()
+    assert [said.strip()] == [text.strip() for kind, text in blocks(page) if kind == "text"]
+    with here.open(here.copy) as log:
+        assert contents(log) == tiered
+        assert restored(log).is_nothing
+        publish(log, 200, 210)
+        assert len(contents(log)) == 130
+        tier_by_hand(log, "orders")
+        assert verify_topics(log, options=OPTIONS).problems == ()
+    assert here.cli.run("backup", "restore", "--database-url", here.copy).out.startswith("No file has messages")
+
+
+def test_offsets_whose_messages_are_lost_are_not_used_again(here: Installation) -> None:
+    """A damaged file, a file of a load, and a file of another history are not used, but their offsets are."""
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+        publish(log, 0, 10)
+    here.back_up()
+    with here.open() as log:
+        publish(log, 10, 20)
+        tier_by_hand(log, "orders")
+        publish(log, 20, 30)
+        (last,) = tier_by_hand(log, "orders")
+    damaged = bytearray(here.store.get(last.path))
+    damaged[50] ^= 1
+    here.store.delete(last.path)
+    here.store.put(last.path, bytes(damaged))
+    with here.open(here.copy) as log:
+        done = restored(log)
+        assert (done.messages, done.lost) == (10, 10)
+        assert [reason.partition(":")[0] for reason in done.ignored] == [last.path]
+        found = contents(log)
+        assert [found[0, n] for n in range(20, 30)] == [b"lost"] * 10
+        publish(log, 30, 31)
+        assert contents(log)[0, 30] == b'{"n":30}'
+        with log.consumer("orders", group="billing", start_from="earliest") as consumer:
+            received: list[int] = []
+            while len(received) < 21:
+                batch = consumer.batch(50, timeout=20)
+                received += [message.offset for message in batch]
+                batch.ack()
+        assert sorted(received) == [*range(20), 30], "placeholders reach no group"
+
+
+def test_a_log_that_differs_from_a_file_is_not_continued_by_it(here: Installation) -> None:
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+    here.back_up()
+    with here.open() as log:
+        publish(log, 0, 20)
+        tier_by_hand(log, "orders")
+    with here.open(here.copy) as log:
+        publish(log, 100, 110)
+        done = restored(log)
+        assert (done.messages, done.lost) == (0, 10)
+        assert "it differs from the log" in done.ignored[0]
+        assert [contents(log)[0, n] for n in (0, 9, 10)] == [b'{"n":100}', b'{"n":109}', b"lost"]
+
+
+def test_a_mark_keeps_the_files_of_a_backup(here: Installation) -> None:
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+        publish(log, 0, 10)
+        (kept,) = tier_by_hand(log, "orders")
+        orphan = kept.path.rpartition("-")[0] + "-0123456789abcdef.parquet"
+        here.store.put(orphan, b"unused before the backup")
+        assert sweep_of(log, min_age=timedelta(0)).deleted == 0
+    database = ("--database-url", here.url)
+    told = here.cli.run("backup", "begin", "nightly", *database, "--keep", "1h").out
+    assert "Back up PostgreSQL now." in told
+    assert "has not ended" in here.cli.run("backup", "begin", "nightly", *database, code=1).err
+    assert [each["name"] for each in here.cli.run("backup", "list", *database, "--json").json["marks"]] == ["nightly"]
+    here.back_up()
+    with here.open() as log:
+        log.topic("orders").purge()
+        here.trim()
+        assert [sweep_of(log, min_age=timedelta(0)).deleted for _ in range(3)] == [1, 0, 0], "only the older one"
+    assert {each.path for each in here.store.list()} == {kept.path}
+    with here.open(here.copy) as log:
+        assert len(contents(log)) == 10
+        assert verify_topics(log, options=OPTIONS).problems == ()
+    assert here.cli.run("backup", "end", "nightly", *database).out == "ended nightly\n"
+    assert "There is no mark" in here.cli.run("backup", "end", "nightly", *database, code=3).err
+    with here.open() as log:
+        assert sweep_of(log, min_age=timedelta(0)).deleted == 1
