@@ -382,6 +382,7 @@ def messages_of(log: lakelog.Lakelog, topic: str) -> list[tuple[int, bytes, date
     return found
 
 
+@pytest.mark.nightly
 def test_history_is_loaded_once_with_its_times_although_a_run_failed(
     spark: SparkSession, log: lakelog.Lakelog, size: Size
 ) -> None:
@@ -432,6 +433,7 @@ def test_rows_are_published_once_into_a_topic_that_is_in_use(
         backfill(rows.where("id > 5"), "used", key="customer", time="sold_at", name="old")
 
 
+@pytest.mark.nightly
 def test_a_topic_is_copied_with_its_times_and_then_into_a_topic_that_is_in_use(
     spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet
 ) -> None:
@@ -452,6 +454,7 @@ def test_a_topic_is_copied_with_its_times_and_then_into_a_topic_that_is_in_use(
         copy(spark, "source", to="source")
 
 
+@pytest.mark.nightly
 def test_a_key_table_is_the_dict_of_the_newest_values_although_runs_fail_and_partitions_are_added(
     spark: SparkSession, log: lakelog.Lakelog, size: Size
 ) -> None:
