@@ -1,7 +1,8 @@
 """Deletes rows that are no longer needed.
 
 These are old head rows, inactive producers, expired idempotency keys, segments below the log start, journal rows that a
-snapshot replaces, deleted groups and partitions, cancelled messages, and audit records after 400 days.
+snapshot replaces, deleted groups and partitions, cancelled messages, incidents after 30 days, and audit records after
+400 days.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Trimmer(Agent):
             await self.attempt(store.cold.trim())
             await self.attempt(store.partitions_remove())
             await self.attempt(store.scheduled.trim())
+            await self.attempt(store.groups.incidents.incidents_trim())
         if DEFAULT_CELL in elected:
             await self._trim_groups()
             await self.attempt(self._engine.catalog.audit.audit_trim())

@@ -1,6 +1,7 @@
 """The fingerprint of a failure: failures with the same one have the same cause, as far as their texts tell.
 
-It consists of the reason without what differs from message to message, and of the place in the application's code.
+It consists of the type of the error, its text without what differs from message to message, and the place in the
+application's code without its line.
 """
 
 from __future__ import annotations
@@ -14,27 +15,30 @@ _MAX_READ = 2000
 """Characters of a reason that are read: what follows is detail."""
 _DIGITS = 12
 _TYPE = re.compile(r"[A-Za-z_][\w.]{0,119}(?=: |$)", re.ASCII)
-# In this order: a URL contains numbers, and so does a UUID.
+# In this order: a URL contains hosts, and a host contains numbers. `{1,253}` bounds the work for hostile texts.
 _VARYING = (
-    (re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://\S+", re.IGNORECASE), "<url>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s'\"`<>]+", re.IGNORECASE), "<url>"),
     (re.compile(r"(?<!\w)\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|`[^`]*`"), "<text>"),
+    (re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+\b"), "<email>"),
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
-    (re.compile(r"\b0x[0-9a-f]+\b|\b(?=[a-f]*[0-9])[0-9a-f]{12,}\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?::[0-9]{1,5})?\b"), "<host>"),
+    (re.compile(r"\b(?=[a-z0-9-]*[a-z])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})+(?::[0-9]{1,5})?\b"), "<host>"),
+    (re.compile(r"\b(?=[\w-]{0,80}[0-9])(?=[\w-]{0,80}[A-Za-z_])[\w-]{1,120}\b"), "<id>"),
+    (re.compile(r"\b[0-9a-f]{16,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"[0-9]+(?:[.,:][0-9]+)*"), "<n>"),
 )
-_FRAME = re.compile(r'^[ \t]*File "([^"\n]{1,1000})", line [0-9]+, in ([\w.<>]{1,120})$', re.MULTILINE)
-# A message that looks like a traceback must not become a sentence that readers trust.
-_ODD = re.compile(r"[^\w.<>-]")
-_MAX_PART = 60
+_FRAME = re.compile(r'^\s*File "([^"]+)", line [0-9]+, in (.+)$', re.MULTILINE)
 _LIBRARY = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python3[^/\\]*)[/\\]|^<frozen")
+_BEGIN = "Traceback (most recent call last):"
 
 
 class Fingerprint(NamedTuple):
-    """The common parts of failures with the same cause. `str` returns 12 characters that identify it.
+    """The common part of failures with the same cause. `str` returns 12 characters that identify it.
 
     Attributes:
         kind: The type of the error, such as `ValueError`; an empty text if the reason names none.
-        pattern: The reason with `<n>`, `<text>`, `<url>`, `<uuid>` and `<hex>` in place of what differs.
+        pattern: The reason with `<n>`, `<id>`, `<text>`, `<url>`, `<host>`, `<email>` and `<uuid>` in place of what
+            differs.
         frame: The innermost frame of the application, such as `shop/billing.py in charge`; None without a traceback.
     """
 
@@ -43,29 +47,48 @@ class Fingerprint(NamedTuple):
     frame: str | None
 
     def __str__(self) -> str:
+        return show_fingerprint(self.number)
+
+    @property
+    def number(self) -> int:
+        """The same as a number of 48 bits, which is stored."""
         text = "\0".join((self.kind, self.pattern, self.frame or ""))
-        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_DIGITS]
+        return int(hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_DIGITS], 16)
+
+
+def show_fingerprint(number: int) -> str:
+    """Return the 12 characters of a stored fingerprint."""
+    return f"{number:0{_DIGITS}x}"
+
+
+def parse_fingerprint(text: str) -> int:
+    """Return the number of a fingerprint whose form was checked."""
+    return int(text, 16)
 
 
 def fingerprint_of(reason: str, traceback: str | None = None) -> Fingerprint:
     """Return the fingerprint of a failure with this reason, such as `ValueError: no order 42`, and this traceback."""
-    kind = _TYPE.match(reason)
-    return Fingerprint(kind[0] if kind else "", _pattern(reason), _frame(traceback) if traceback else None)
+    found = _TYPE.match(reason)
+    kind = found[0] if found else ""
+    return Fingerprint(kind, _pattern(kind, reason), _frame(traceback) if traceback else None)
 
 
-def _pattern(reason: str) -> str:
-    text = " ".join(reason[:_MAX_READ].split())
+def _pattern(kind: str, reason: str) -> str:
+    text = " ".join(reason[len(kind) : _MAX_READ].split())
     for varying, mark in _VARYING:
         text = varying.sub(mark, text)
+    text = kind + text
     return text if len(text) <= MAX_PATTERN else f"{text[: MAX_PATTERN - 1]}…"
 
 
 def _frame(traceback: str) -> str | None:
     """Return the last frame that is not of a library, without its line, which changes with every edit above it."""
-    frames = _FRAME.findall(traceback)
+    # The last part belongs to the error itself, and the parts before it to what caused it.
+    frames = _FRAME.findall(traceback.rpartition(_BEGIN)[2]) or _FRAME.findall(traceback)
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])]
     if not frames:
         return None
     path, function = (own or frames)[-1]
-    short = "/".join(_ODD.sub("_", part)[-_MAX_PART:] for part in re.split(r"[/\\]", path)[-2:])
-    return f"{short} in {function}"
+    # Without the folders above: they have the names of hosts, users and releases.
+    short = "/".join(re.split(r"[/\\]", path)[-2:])
+    return f"{short} in {function.strip()}"

@@ -16,10 +16,12 @@ from typing import Protocol
 
 from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
+from lakelog.model.incident import Incident
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
+from lakelog.storage.incidents import IncidentStore
 from lakelog.storage.store import Append, Appended, Refused
 
 JOURNAL_GRACE_SECONDS = 60.0
@@ -193,6 +195,7 @@ class NewDeadLetter:
     payload: bytes | None
     traceback: str | None = None
     """Traceback of the last failure, at most `MAX_TRACEBACK_BYTES`; None if the caller sent none."""
+    fingerprint: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +218,7 @@ class JournalEntry:
     dead_letters: Sequence[NewDeadLetter] = ()
     incarnation: int = 0
     """The topic of the partition."""
+    incidents: Sequence[Incident] = ()
     accepted_values: Sequence[bytes] = ()
     """Hashes of values of which the decision accepts a run. The entry is written only if the group accepted no run with
     any of them in this topic during `ONCE_MEMORY`, and they are remembered with it. Each occurs once in an entry.
@@ -264,6 +268,7 @@ class StoredDeadLetter:
     payload: bytes | None
     redriven_to: int | None = None
     traceback: str | None = None
+    fingerprint: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +284,9 @@ class MembersRead:
 class GroupStore(Protocol):
     """Everything that one cell stores for groups; the `groups` of a `PartitionStore`."""
 
+    @property
+    def incidents(self) -> IncidentStore: ...
+
     async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         """Return one result per request, in the order of the requests."""
         ...
@@ -290,9 +298,10 @@ class GroupStore(Protocol):
     async def journals_commit(self, entries: Sequence[JournalEntry]) -> list[CommitResult]:
         """Write entries in one commit and return one result each, in order; at most one entry per (group, partition).
 
-        Each entry is written whole, with its dead letters, or not at all, independently of the others. It is durable
-        when this method returns. An entry whose predecessor was trimmed is a conflict, and so is one that accepts the
-        same value as an earlier entry of the commit. After `OutcomeUnknown`, `journals_read` shows what was written.
+        Each entry is written whole, with dead letters and incidents, or not at all, independently of the others. It is
+        durable when this method returns. An entry whose predecessor was trimmed is a conflict, and so is one that
+        accepts the same value as an earlier entry of the commit. After `OutcomeUnknown`, `journals_read` shows what was
+        written.
         """
         ...
 
@@ -337,6 +346,7 @@ class GroupStore(Protocol):
         pids: Sequence[int],
         *,
         state: DeadLetterState = DeadLetterState.DEAD,
+        fingerprint: int | None = None,
         after: DeadLetterKey | None = None,
         limit: int = 100,
     ) -> list[StoredDeadLetter]:

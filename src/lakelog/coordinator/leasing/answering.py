@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakelog.coordinator.leasing import events
 from lakelog.coordinator.leasing.closed_leases import ClosedLease, DeliveryOutcome
 from lakelog.coordinator.leasing.events import add_range, in_ranges, of_ranges, pairs, size, to_ranges
+from lakelog.coordinator.leasing.incidents import note_failures
 from lakelog.coordinator.leasing.operations import Accepted, ExtendLease, FinishMessages, ReturnKind, ReturnMessages
 from lakelog.coordinator.leasing.state import DeliveryState, Lease
 from lakelog.errors import InvalidRequest, LeaseLost, NotOwner, OutcomeForgotten, OutOfOrder
@@ -152,7 +153,7 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
         elif key:
             blocked.add(key)
     for offset, failures in dying.items():
-        decision.end_message(lease.token, lease.owner, offset, failures, operation.reason, operation.traceback)
+        decision.end_message(lease.token, lease, offset, failures, operation.reason, operation.traceback)
     fronts, back = _split_returned(lease, [offset for offset in offsets if offset not in dying])
     waits: list[int] = []
     for offset in fronts:
@@ -161,6 +162,7 @@ def _nack(decision: StepInProgress, lease: Lease, offsets: list[int], operation:
             delay = retries.delay_ms(state.failures(offset) + 1, decision.context.chance)
         waits += (offset, decision.now + delay, 1, 0)
     if waits:
+        note_failures(decision, lease, waits, operation)
         decision.emit(events.MessagesReturned(lease.token, DeliveryOutcome.NACKED, waits, back))
 
 

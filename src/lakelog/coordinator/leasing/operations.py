@@ -9,6 +9,7 @@ from enum import IntEnum
 from lakelog.coordinator.leasing.events import AnyEvent
 from lakelog.errors import LakelogError
 from lakelog.model.group import Order, RetryPolicy
+from lakelog.model.incident import Incident
 
 LOOK_AHEAD = 10_000
 """Maximum number of messages of a partition that are skipped because their keys are blocked."""
@@ -242,5 +243,7 @@ class StepResult:
     not_after_ms: int
     expired: Sequence[str] = ()
     """The owners of leases that expired."""
+    incidents: Sequence[Incident] = ()
+    """The deliveries that did not end well, and the ends of messages that had one."""
     accepted_values: Sequence[bytes] = ()
     """The hashes of values of which this step accepts a run. The result is valid only if no other run was accepted."""

@@ -15,6 +15,7 @@ from lakelog.coordinator.leasing.answering import extend, finish_messages, retur
 from lakelog.coordinator.leasing.applying import apply, cut_below
 from lakelog.coordinator.leasing.closed_leases import DeliveryOutcome
 from lakelog.coordinator.leasing.events import AnyEvent, add_range, pairs, to_ranges
+from lakelog.coordinator.leasing.incidents import note_death, note_ends, note_losses
 from lakelog.coordinator.leasing.operations import (
     Accepted,
     AcquireMessages,
@@ -30,8 +31,9 @@ from lakelog.coordinator.leasing.operations import (
     StepContext,
     StepResult,
 )
-from lakelog.coordinator.leasing.state import DeliveryState
+from lakelog.coordinator.leasing.state import DeliveryState, Lease
 from lakelog.errors import InvalidRequest, LakelogError, OffsetOutOfRange, PositionRefused, StaleGeneration
+from lakelog.model.incident import Incident, IncidentKind
 
 REMEMBER_MS = 60_000
 """How long outcomes of closed leases are kept, for owners that repeat an answer."""
@@ -63,6 +65,7 @@ def step(state: DeliveryState, operations: Sequence[Operation], context: StepCon
         replies=replies,
         events=decision.events,
         dead_messages=decision.dead_messages,
+        incidents=decision.incidents,
         not_before_ms=decision.not_before,
         not_after_ms=decision.not_after,
         expired=decision.expired,
@@ -81,6 +84,7 @@ class StepInProgress:
         self.events: list[AnyEvent] = []
         self._finished: dict[int, events.MessagesFinished] = {}
         self.dead_messages: list[DeadMessage] = []
+        self.incidents: list[Incident] = []
         self.expired: list[str] = []
         self.accepted_values: dict[bytes, None] = {}
         self.not_before = self.now - CLOCK_SLACK_MS
@@ -94,6 +98,9 @@ class StepInProgress:
     def finish(self, token: int, outcome: DeliveryOutcome, ranges: list[int], *, filtered: bool = False) -> None:
         """Emit a finish event, and merge the finish events of one lease into one."""
         event = events.MessagesFinished(token, outcome, ranges, filtered)
+        if self.state.histories:
+            kind = IncidentKind.ACKED if outcome is DeliveryOutcome.ACKED else IncidentKind.DISCARDED
+            note_ends(self, self.state.leases[token], kind, ranges)
         apply(self.state, event, self.now)
         last = self._finished.pop(token, event)
         if (last.verb, last.filtered) != (outcome, filtered):
@@ -231,10 +238,11 @@ class StepInProgress:
                     else:
                         due += self.config.retries.delay_ms(failures, self.context.chance)
                 waits += (offset, due, int(lease.alone), 1)
+            note_losses(self, lease, waits, {offset for offset, _ in dying}, back)
             self.emit(events.MessagesReturned(lease.token, DeliveryOutcome.EXPIRED, waits, back))
             for offset, failures in dying:
                 reason = f"Its owner '{lease.owner}' was lost while it held no other message."
-                self.end_message(0, lease.owner, offset, failures, reason)
+                self.end_message(0, lease, offset, failures, reason)
 
     def forget(self) -> None:
         """Drop old closed leases, but never in a separate commit."""
@@ -244,21 +252,20 @@ class StepInProgress:
                 self.emit(events.ClosedLeasesTrimmed(to_ranges(sorted(details)), sorted(blocks)))
 
     def end_message(
-        self, token: int, owner: str, offset: int, failures: int, reason: str, traceback: str | None = None
+        self, token: int, lease: Lease, offset: int, failures: int, reason: str, traceback: str | None = None
     ) -> None:
+        dead = DeadMessage(
+            offset=offset,
+            epoch=self.state.epoch,
+            deliveries=self.state.deliveries(offset),
+            failures=failures,
+            reason=reason,
+            owner=lease.owner,
+            traceback=traceback,
+        )
+        note_death(self, lease, dead)
         if self.config.dead_letter:
-            deliveries = self.state.deliveries(offset)
-            self.dead_messages.append(
-                DeadMessage(
-                    offset=offset,
-                    epoch=self.state.epoch,
-                    deliveries=deliveries,
-                    failures=failures,
-                    reason=reason,
-                    owner=owner,
-                    traceback=traceback,
-                )
-            )
+            self.dead_messages.append(dead)
         self.emit(events.MessageDied(token, offset, not self.config.dead_letter))
 
     # Requests for messages --------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lakelog.batches import encode
 from lakelog.coordinator.leasing.operations import DeadMessage
 from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.model.fingerprint import fingerprint_of
 from lakelog.model.group import MAX_REASON_BYTES
 from lakelog.model.topic import Topic
 from lakelog.model.tracebacks import cut_traceback
@@ -36,6 +37,7 @@ class DeadLetterBuilder:
                 owner=death.owner,
                 payload=payloads.get(death.offset),
                 traceback=cut_traceback(death.traceback) or None if death.traceback else None,
+                fingerprint=fingerprint_of(death.reason, death.traceback).number,
             )
             for death in deaths
         ]

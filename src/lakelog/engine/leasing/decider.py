@@ -23,6 +23,7 @@ from lakelog.coordinator.leasing.step import step
 from lakelog.coordinator.leasing.summary import summarize
 from lakelog.engine.clock import Clock
 from lakelog.engine.leasing.batch_cache import BatchCache
+from lakelog.engine.leasing.incident_sampler import IncidentSampler
 from lakelog.engine.leasing.journal import Journal, PendingCommit
 from lakelog.errors import OutcomeUnknown
 from lakelog.storage.groups import JournalEntry
@@ -41,6 +42,7 @@ class Decider:
         self._clocks = clocks
         self._random = dice
         self._nonces = nonces
+        self._sampler = IncidentSampler()
 
     def decide(self, commit: PendingCommit) -> None:
         journal = commit.journal
@@ -95,6 +97,7 @@ class Decider:
             not_before_ms=decided.not_before_ms,
             not_after_ms=decided.not_after_ms,
             incarnation=journal.topic.incarnation,
+            incidents=self._sampler.prepare(journal.group.group_id, decided.incidents, now_ms),
             accepted_values=decided.accepted_values,
         )
 

@@ -26,6 +26,7 @@ from lakelog.storage.groups import (
     storable,
 )
 from lakelog.storage.memory.clock import Clock, milliseconds
+from lakelog.storage.memory.incidents import MemoryIncidents
 from lakelog.storage.store import Append, Appended, Refused
 
 _GRACE_MS = int(JOURNAL_GRACE_SECONDS * 1000)
@@ -97,6 +98,7 @@ class MemoryGroups:
         self._dead: dict[tuple[int, DeadLetterKey], StoredDeadLetter] = {}
         self._once: dict[tuple[int, int, bytes], int] = {}
         """When a run was accepted, by group id, incarnation of the topic, and hash of the value."""
+        self.incidents = MemoryIncidents(self._now, self._dead)
 
     async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         await asyncio.sleep(0)
@@ -197,11 +199,16 @@ class MemoryGroups:
         pids: Sequence[int],
         *,
         state: DeadLetterState = DeadLetterState.DEAD,
+        fingerprint: int | None = None,
         after: DeadLetterKey | None = None,
         limit: int = 100,
     ) -> list[StoredDeadLetter]:
         await asyncio.sleep(0)
-        found = [letter for letter in self._of(group_id, pids) if letter.state is state]
+        found = [
+            letter
+            for letter in self._of(group_id, pids)
+            if letter.state is state and fingerprint in (None, letter.fingerprint)
+        ]
         if after is not None:
             found = [letter for letter in found if _order(letter.key) > _order(after)]
         return sorted(found, key=lambda letter: _order(letter.key))[: max(0, limit)]
@@ -299,6 +306,7 @@ class MemoryGroups:
         journal.rows.append((row, now))
         for letter in _letters(entry, now):
             self._dead.setdefault((entry.group_id, letter.key), letter)
+        self.incidents.note(entry, now)
         return CommitStatus.OK
 
     def _trim_members(self, group_id: int, now: int, *, dropped: bool) -> int:
@@ -344,4 +352,5 @@ def _letters(entry: JournalEntry, now: int) -> Iterator[StoredDeadLetter]:
             owner=storable(letter.owner),
             payload=letter.payload,
             traceback=None if letter.traceback is None else storable(letter.traceback),
+            fingerprint=letter.fingerprint,
         )

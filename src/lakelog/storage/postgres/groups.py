@@ -31,13 +31,13 @@ from lakelog.storage.groups import (
 )
 from lakelog.storage.postgres.appending import Appender
 from lakelog.storage.postgres.connection import Database
+from lakelog.storage.postgres.incidents import PostgresIncidents, incident_arguments
 from lakelog.storage.postgres.queries import load
+from lakelog.storage.postgres.rows import DEAD_LETTER_STATES, dead_letter_of
 from lakelog.storage.store import Append, Appended, Refused
 
-_SQL = load("groups")
+_SQL = {**load("groups"), **load("incidents")}
 _STATUS = tuple(CommitStatus)
-_STATES = (DeadLetterState.DEAD, DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
-"""States in the order of their stored numbers."""
 _TRIM_ROWS = 50_000
 _TRIM_JOURNALS = 2000
 _LAST_ID = (1 << 63) - 1
@@ -49,6 +49,7 @@ class PostgresGroups:
     def __init__(self, database: Database, appender: Appender) -> None:
         self._database = database
         self._appender = appender
+        self.incidents = PostgresIncidents(database)
 
     async def journals_read(self, asks: Sequence[JournalRequest]) -> list[JournalRead]:
         rows = await self._database.read(
@@ -87,15 +88,13 @@ class PostgresGroups:
             [entry.not_after_ms for entry in ordered],
         ]
         query = "journals_write"
-        if any(entry.dead_letters for entry in ordered):
-            query = "journals_write_dead"
-            arguments += _dead_arguments(ordered)
         values = [(part, value) for part, entry in enumerate(ordered, 1) for value in entry.accepted_values]
-        if values:
-            query = "journals_write_once"
-            arguments = arguments[:9] + _dead_arguments(ordered)
-            arguments += [[part for part, _ in values], [ordered[part - 1].incarnation for part, _ in values]]
-            arguments.append([value for _, value in values])
+        is_noted = any(entry.incidents or entry.dead_letters for entry in ordered)
+        if values or is_noted:
+            query = "journals_write_noted" if is_noted else "journals_write_once"
+            *dead, fingerprints = _dead_arguments(ordered)
+            arguments += [*dead, *_value_arguments(ordered, values)]
+            arguments += [fingerprints, *incident_arguments(ordered)] if is_noted else []
         clock_ms, statuses, *rest = (await self._database.write(_SQL[query], *arguments))[0]
         taken: dict[int, set[bytes]] = {}
         for part, value in (values[place - 1] for each in rest for place in each):
@@ -154,14 +153,21 @@ class PostgresGroups:
         pids: Sequence[int],
         *,
         state: DeadLetterState = DeadLetterState.DEAD,
+        fingerprint: int | None = None,
         after: DeadLetterKey | None = None,
         limit: int = 100,
     ) -> list[StoredDeadLetter]:
         behind = (after.pid, after.offset, after.epoch) if after is not None else (-1, -1, -1)
         rows = await self._database.read(
-            _SQL["dead_list"], group_id, list(pids), _STATES.index(state), *behind, max(0, limit)
+            _SQL["dead_list" if fingerprint is None else "dead_list_cluster"],
+            group_id,
+            list(pids),
+            DEAD_LETTER_STATES.index(state),
+            *behind,
+            max(0, limit),
+            *([] if fingerprint is None else [fingerprint]),
         )
-        return [_dead_letter(row) for row in rows]
+        return [dead_letter_of(row) for row in rows]
 
     async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
         return int((await self._database.read(_SQL["dead_count"], group_id, list(pids)))[0][0])
@@ -173,7 +179,7 @@ class PostgresGroups:
         return dict.fromkeys(pids, 0) | {row["group_id"]: row["dead"] for row in rows}
 
     async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:
-        return [_dead_letter(row) for row in await self._database.read(_SQL["dead_find"], group_id, pid, offset)]
+        return [dead_letter_of(row) for row in await self._database.read(_SQL["dead_find"], group_id, pid, offset)]
 
     async def dead_discard(self, group_id: int, keys: Sequence[DeadLetterKey]) -> int:
         ordered = sorted((key.pid, key.offset, key.epoch) for key in keys)
@@ -221,20 +227,11 @@ def _dead_arguments(entries: Sequence[JournalEntry]) -> list[list[Any]]:
         [storable(letter.owner) for _, letter in letters],
         [letter.payload for _, letter in letters],
         [None if letter.traceback is None else storable(letter.traceback) for _, letter in letters],
+        [letter.fingerprint for _, letter in letters],
     ]
 
 
-def _dead_letter(row: asyncpg.Record) -> StoredDeadLetter:
-    return StoredDeadLetter(
-        group_id=row["group_id"],
-        key=DeadLetterKey(pid=row["pid"], offset=row["message_offset"], epoch=row["epoch"]),
-        state=_STATES[row["state"]],
-        at_ms=row["at_ms"],
-        deliveries=row["deliveries"],
-        failures=row["failures"],
-        reason=row["reason"],
-        owner=row["owner"],
-        payload=row["payload"],
-        redriven_to=row["redriven_to"],
-        traceback=row["traceback"],
-    )
+def _value_arguments(entries: Sequence[JournalEntry], values: Sequence[tuple[int, bytes]]) -> list[list[Any]]:
+    """Return the columns of accepted values. The first column has the number of the entry, starting at 1."""
+    parts = [part for part, _ in values]
+    return [parts, [entries[part - 1].incarnation for part in parts], [value for _, value in values]]

@@ -6,12 +6,17 @@ import asyncpg
 import msgspec
 
 from lakelog.model.group import Group, GroupKind, GroupTopic
+from lakelog.model.kinds import DeadLetterState
 from lakelog.model.message import partition_of_id
 from lakelog.model.segment import Segment
 from lakelog.model.token import Right, Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
+from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
 from lakelog.storage.postgres.group_settings import settings_of
 from lakelog.storage.store import Head, HeadState
+
+DEAD_LETTER_STATES = (DeadLetterState.DEAD, DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
+"""States in the order of their stored numbers."""
 
 
 def scope_of(row: asyncpg.Record) -> Scope:
@@ -96,4 +101,21 @@ def segment_of(row: asyncpg.Record) -> Segment:
         last_at=row["last_at"],
         epoch=row["segment_epoch"],
         groups=tuple(row["groups"]),
+    )
+
+
+def dead_letter_of(row: asyncpg.Record) -> StoredDeadLetter:
+    return StoredDeadLetter(
+        group_id=row["group_id"],
+        key=DeadLetterKey(pid=row["pid"], offset=row["message_offset"], epoch=row["epoch"]),
+        state=DEAD_LETTER_STATES[row["state"]],
+        at_ms=row["at_ms"],
+        deliveries=row["deliveries"],
+        failures=row["failures"],
+        reason=row["reason"],
+        owner=row["owner"],
+        payload=row["payload"],
+        redriven_to=row["redriven_to"],
+        traceback=row["traceback"],
+        fingerprint=row["fingerprint"],
     )

@@ -446,7 +446,8 @@ CREATE FUNCTION lakelog.history_lengths(p_table text, OUT width bigint, OUT kept
     select l.width, l.kept from (values
         ('sample_minute', 1440::bigint, 2 * 1440::bigint),
         ('sample_ten_minutes', 1440, 30 * 1440),
-        ('sample_hour', 30 * 1440, 400 * 1440)
+        ('sample_hour', 30 * 1440, 400 * 1440),
+        ('incident', 86400000, 30 * 86400000::bigint)
     ) as l (name, width, kept) where l.name = p_table
 $$;
 
@@ -857,6 +858,51 @@ begin
         where statuses[d.part] = 0
         on conflict do nothing;
     end if;
+end
+$$;
+
+CREATE FUNCTION lakelog.journals_write_noted(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], d_fingerprints bigint[], i_parts integer[], i_offsets bigint[], i_epochs integer[], i_kinds smallint[], i_deliveries integer[], i_failures integer[], i_owners text[], i_leased bigint[], i_due bigint[], i_fingerprints bigint[], i_left_out integer[], i_reasons text[], i_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+    v_at timestamptz := clock_timestamp();
+    v_ms bigint := lakelog.ms(v_at);
+    v_table text := 'lakelog.incident_' || v_ms / 86400000;
+begin
+    if cardinality(o_parts) > 0 then
+        select w.clock_ms, w.statuses, w.taken into clock_ms, statuses, taken from lakelog.journals_write_once(
+            p_groups, p_pids, p_versions, p_nonces, p_after_nonces, p_snapshots, p_bodies, p_not_before, p_not_after,
+            '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', o_parts, o_incarnations, o_hashes) w;
+    else
+        select w.clock_ms, w.statuses, '{}' into clock_ms, statuses, taken from lakelog.journals_write(
+            p_groups, p_pids, p_versions, p_nonces, p_after_nonces, p_snapshots, p_bodies, p_not_before, p_not_after) w;
+    end if;
+    insert into lakelog.dead_letter
+        (group_id, pid, message_offset, epoch, at, deliveries, failures, reason, owner, payload, traceback, fingerprint)
+    select p_groups[d.part], p_pids[d.part], d.message_offset, d.epoch, v_at,
+           d.deliveries, d.failures, d.reason, d.owner, d.payload, d.traceback, d.fingerprint
+    from unnest(
+        d_parts, d_offsets, d_epochs, d_deliveries, d_failures, d_reasons, d_owners, d_payloads, d_tracebacks,
+        d_fingerprints)
+        as d (part, message_offset, epoch, deliveries, failures, reason, owner, payload, traceback, fingerprint)
+    where statuses[d.part] = 0
+    on conflict do nothing;
+    if to_regclass(v_table) is null then
+        perform lakelog.history_extend('incident', v_ms);
+        if to_regclass(v_table) is null then
+            return;
+        end if;
+    end if;
+    insert into lakelog.incident
+    select v_ms, p_groups[i.part], p_pids[i.part], i.message_offset, i.epoch, i.kind, i.deliveries, i.failures, i.owner,
+           i.leased_ms, i.due_ms, i.fingerprint, i.left_out, i.reason, i.traceback
+    from unnest(
+        i_parts, i_offsets, i_epochs, i_kinds, i_deliveries, i_failures, i_owners, i_leased, i_due, i_fingerprints, i_left_out,
+        i_reasons, i_tracebacks)
+        as i (part, message_offset, epoch, kind, deliveries, failures, owner, leased_ms, due_ms, fingerprint, left_out,
+              reason, traceback)
+    where statuses[i.part] = 0;
 end
 $$;
 
@@ -2330,7 +2376,8 @@ CREATE TABLE lakelog.dead_letter (
     owner text NOT NULL,
     payload bytea,
     redriven_to bigint,
-    traceback text
+    traceback text,
+    fingerprint bigint
 );
 ALTER TABLE ONLY lakelog.dead_letter ALTER COLUMN payload SET STORAGE EXTERNAL;
 
@@ -2406,6 +2453,25 @@ CREATE TABLE lakelog.iceberg_table (
     committed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     kind text DEFAULT 'messages'::text NOT NULL
 );
+
+CREATE TABLE lakelog.incident (
+    at_ms bigint NOT NULL,
+    group_id bigint NOT NULL,
+    pid bigint NOT NULL,
+    message_offset bigint NOT NULL,
+    epoch integer NOT NULL,
+    kind smallint NOT NULL,
+    deliveries integer NOT NULL,
+    failures integer NOT NULL,
+    owner text NOT NULL,
+    leased_ms bigint NOT NULL,
+    due_ms bigint,
+    fingerprint bigint NOT NULL,
+    left_out integer NOT NULL,
+    reason text NOT NULL,
+    traceback text
+)
+PARTITION BY RANGE (at_ms);
 
 CREATE TABLE lakelog.installation (
     only_row boolean DEFAULT true NOT NULL,
@@ -3283,6 +3349,8 @@ CREATE INDEX consumer_group_to_close ON lakelog.consumer_group USING btree (grou
 
 CREATE INDEX dead_letter_by_age ON lakelog.dead_letter USING btree (group_id, pid, ((state > 0)), at);
 
+CREATE INDEX dead_letter_by_fingerprint ON lakelog.dead_letter USING btree (group_id, pid, state, fingerprint, message_offset, epoch) INCLUDE (at);
+
 CREATE INDEX dead_letter_by_state ON lakelog.dead_letter USING btree (group_id, pid, state, message_offset, epoch);
 
 CREATE INDEX dead_letter_finished ON lakelog.dead_letter USING btree (group_id, pid, at) WHERE (state > 0);
@@ -3294,6 +3362,10 @@ CREATE INDEX decision_finished ON lakelog.decision USING btree (finished_at);
 CREATE INDEX group_topic_by_topic ON lakelog.group_topic USING btree (incarnation);
 
 CREATE INDEX iceberg_file_removed ON lakelog.iceberg_file USING btree (incarnation, removed);
+
+CREATE INDEX incident_by_group ON ONLY lakelog.incident USING btree (group_id, at_ms);
+
+CREATE INDEX incident_by_message ON ONLY lakelog.incident USING btree (pid, message_offset);
 
 CREATE INDEX key_append_expired ON lakelog.key_append_5 USING btree (expires_at);
 
@@ -3496,6 +3568,9 @@ GRANT ALL ON FUNCTION lakelog.journals_withdraw(p_groups bigint[], p_pids bigint
 REVOKE ALL ON FUNCTION lakelog.journals_write(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_write(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[]) TO lakelog_service;
 
+REVOKE ALL ON FUNCTION lakelog.journals_write_noted(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], d_fingerprints bigint[], i_parts integer[], i_offsets bigint[], i_epochs integer[], i_kinds smallint[], i_deliveries integer[], i_failures integer[], i_owners text[], i_leased bigint[], i_due bigint[], i_fingerprints bigint[], i_left_out integer[], i_reasons text[], i_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION lakelog.journals_write_noted(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], d_fingerprints bigint[], i_parts integer[], i_offsets bigint[], i_epochs integer[], i_kinds smallint[], i_deliveries integer[], i_failures integer[], i_owners text[], i_leased bigint[], i_due bigint[], i_fingerprints bigint[], i_left_out integer[], i_reasons text[], i_tracebacks text[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) TO lakelog_service;
+
 REVOKE ALL ON FUNCTION lakelog.journals_write_once(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION lakelog.journals_write_once(p_groups bigint[], p_pids bigint[], p_versions bigint[], p_nonces bigint[], p_after_nonces bigint[], p_snapshots boolean[], p_bodies bytea[], p_not_before bigint[], p_not_after bigint[], d_parts integer[], d_offsets bigint[], d_epochs integer[], d_deliveries integer[], d_failures integer[], d_reasons text[], d_owners text[], d_payloads bytea[], d_tracebacks text[], o_parts integer[], o_incarnations bigint[], o_hashes bytea[], OUT clock_ms bigint, OUT statuses smallint[], OUT taken integer[]) TO lakelog_service;
 
@@ -3691,6 +3766,8 @@ GRANT SELECT,INSERT ON TABLE lakelog.hot_1 TO lakelog_service;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.iceberg_file TO lakelog_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE lakelog.iceberg_table TO lakelog_service;
+
+GRANT SELECT,INSERT ON TABLE lakelog.incident TO lakelog_service;
 
 GRANT SELECT ON TABLE lakelog.installation TO lakelog_service;
 

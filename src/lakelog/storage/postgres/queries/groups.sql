@@ -34,10 +34,6 @@ cross join lateral (
 -- journals_write: commits entries, and returns a status for each and the clock
 select clock_ms, statuses from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
--- journals_write_dead: commits entries with their dead letters
-select clock_ms, statuses
-from lakelog.journals_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
-
 -- journals_write_once: commits entries that accept values, and returns also the numbers of values accepted before
 select clock_ms, statuses, taken
 from lakelog.journals_write_once(
@@ -74,6 +70,26 @@ from (
     cross join lateral (
         select x.pid, x.message_offset, x.epoch from lakelog.dead_letter x
         where x.group_id = $1 and x.pid = a.pid and x.state = $3::smallint
+          and (x.pid, x.message_offset, x.epoch) > ($4::bigint, $5::bigint, $6::integer)
+        order by x.message_offset, x.epoch limit $7
+    ) k
+    order by 1, 2, 3 limit $7
+) chosen
+cross join lateral (
+    select * from lakelog.dead_letter x
+    where x.group_id = $1 and x.pid = chosen.pid and x.message_offset = chosen.message_offset and x.epoch = chosen.epoch
+    offset 0
+) d
+order by d.pid, d.message_offset, d.epoch;
+
+-- dead_list_cluster: lists dead letters with a fingerprint in the same order
+select d.*, lakelog.ms(d.at) as at_ms
+from (
+    select k.pid, k.message_offset, k.epoch
+    from (select distinct u.pid from unnest($2::bigint[]) as u (pid) where u.pid >= $4::bigint) a
+    cross join lateral (
+        select x.pid, x.message_offset, x.epoch from lakelog.dead_letter x
+        where x.group_id = $1 and x.pid = a.pid and x.state = $3::smallint and x.fingerprint = $8
           and (x.pid, x.message_offset, x.epoch) > ($4::bigint, $5::bigint, $6::integer)
         order by x.message_offset, x.epoch limit $7
     ) k
