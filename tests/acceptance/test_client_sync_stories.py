@@ -47,14 +47,14 @@ def test_a_story_follows_a_message_through_its_groups(url: str) -> None:
         email.answer("orders", "ann", [LeaseAnswer(verb=Verb.ACK, partition=0, token=held.token, offsets=(0, 1))])
         told = log.message_story(first.id, topic="orders")
         assert states(told) == {"billing": "dead", "email": "finished"}
-        (died,) = told.lanes[0].events
-        assert (died.kind, died.error) == ("died", "ValueError: no order")
-        assert died.text == "Became a dead letter after 1 delivery; ann had it last."
+        leased, died = told.lanes[0].events
+        assert (leased.kind, leased.owner, leased.attempt) == ("leased", "ann", 1)
+        assert (died.kind, died.error, died.owner) == ("died", "ValueError: no order", "ann")
 
         # Redriven for billing alone: the story goes on with the copy.
         billing.dead_letters().retry(first.id)
         told = log.message_story(first.id)
-        assert [event.kind for event in told.lanes[0].events] == ["died", "redriven", "ahead"]
+        assert [event.kind for event in told.lanes[0].events] == ["leased", "died", "redriven", "ahead"]
         copy = told.lanes[0].events[-1].message_id
         assert states(log.message_story(copy)) == {"billing": "ahead"}
         assert (log.message_story(copy)).lineage == f"{first.id}#1"
@@ -95,14 +95,17 @@ def test_messages_that_wait_and_a_discarded_one(url: str) -> None:
         held = lease(billing, "r1", 1)
         nack = LeaseAnswer(verb=Verb.NACK, partition=0, token=held.token, offsets=(0,), delay_ms=3_600_000)
         billing.answer("orders", "ann", [nack])
-        assert states(log.message_story(receipts[0].id)) == {"billing": MessageState.OPEN}
+        assert states(log.message_story(receipts[0].id)) == {"billing": MessageState.WAITING}
         log.topic("orders").seek("billing", to="earliest")
         held = lease(billing, "r2", 1)
         fail = LeaseAnswer(verb=Verb.FAIL, partition=0, token=held.token, offsets=(0,), reason="bad")
         billing.answer("orders", "ann", [fail])
         billing.dead_letters().discard(receipts[0].id)
         (lane,) = (log.message_story(receipts[0].id)).lanes
-        assert (lane.state, [event.kind for event in lane.events]) == ("discarded", ["died", "discarded"])
+        assert (lane.state, [event.kind for event in lane.events]) == (
+            "discarded",
+            ["leased", "failed", "leased", "died", "discarded"],
+        )
 
 
 def test_dead_letters_by_cause(url: str) -> None:
@@ -128,5 +131,11 @@ def test_dead_letters_by_cause(url: str) -> None:
             ("ValueError: no order <n>", 4),
             ("TimeoutError", 1),
         ]
-        some = billing.dead_letters("orders").where(error="order").clusters(limit=3)
-        assert (some.examined, some.has_more, len(some.clusters)) == (3, True, 1)
+        one = billing.dead_letters("orders").clusters(limit=1)
+        assert (one.examined, one.has_more, one.clusters) == (5, True, found.clusters[:1])
+        some = billing.dead_letters("orders").where(error="order").clusters()
+        assert (some.examined, some.has_more, some.clusters) == (4, False, found.clusters[:1])
+        cluster = billing.dead_letters().cluster(found.clusters[1].fingerprint)
+        assert [letter.error for letter in cluster.list()] == ["TimeoutError"]
+        assert cluster.discard() == 1
+        assert (billing.dead_letters().cluster(found.clusters[0].fingerprint).redrive()).redriven == 4

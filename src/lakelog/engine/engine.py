@@ -16,6 +16,7 @@ from lakelog.engine.cells import Cells
 from lakelog.engine.changes import Changes
 from lakelog.engine.clock import Clock
 from lakelog.engine.groups.activity import GroupActivity
+from lakelog.engine.groups.clusters import Clusters
 from lakelog.engine.groups.dead_letter_expiry import DeadLetterExpiry
 from lakelog.engine.groups.dead_letters import DeadLetters, ReadResources
 from lakelog.engine.groups.figures import FigureReader
@@ -23,6 +24,7 @@ from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.progress import ProgressReader
+from lakelog.engine.groups.stories import Stories
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.history.samples import Sampler
 from lakelog.engine.history.timeline import Timeline
@@ -148,6 +150,8 @@ class Engine:
         self.leases = Leases(context, self.topics, self.group_directory, self.members)
         resources = ReadResources(budget=self.budget, evaluator=evaluator, validators=validators)
         self.dead_letters = DeadLetters(catalog, cells, self.topics, self.group_directory, self._wrote, resources)
+        self.clusters = Clusters(catalog, cells, self.topics, self.group_directory)
+        self.stories = Stories(catalog, self.topics, self.extents, self.message_positions)
         self.dead_letter_expiry = DeadLetterExpiry(catalog, cells)
         self.caches = CellCaches(
             self.losses.replaced,

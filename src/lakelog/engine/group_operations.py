@@ -97,6 +97,7 @@ def _bind_dead_letters(verbs: Verbs, engine: Engine) -> None:
 
     dead = engine.dead_letters
     verbs.bind(dead_letters.LIST_DEAD_LETTERS, lambda caller, asked: dead.list(caller.scope, asked))
+    verbs.bind_scoped(dead_letters.DEAD_LETTER_CLUSTERS, engine.clusters.list)
     verbs.bind(dead_letters.REDRIVE, lambda caller, asked: dead.redrive(caller.scope, asked))
     verbs.bind(dead_letters.DISCARD_DEAD_LETTERS, lambda caller, asked: dead.discard(caller.scope, asked))
     verbs.bind(dead_letters.PURGE_DEAD_LETTERS, lambda caller, asked: dead.purge(caller.scope, asked))

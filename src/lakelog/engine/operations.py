@@ -85,6 +85,7 @@ def _bind_outbox(verbs: Verbs, engine: Engine) -> None:
     verbs.bind_scoped(outbox.RETRY_REJECTED, engine.rejected.retry)
     verbs.bind_scoped(outbox.DISCARD_REJECTED, engine.rejected.discard)
     verbs.bind_scoped(outbox.FIND_MESSAGE, engine.message_positions.find)
+    verbs.bind_scoped(outbox.MESSAGE_STORY, engine.stories.tell)
 
 
 def _bind_tokens(verbs: Verbs, engine: Engine) -> None:

@@ -128,9 +128,10 @@ def story_answer(story: MessageStory, payloads: bool) -> Answer:
 
 
 def _event(event: StoryEvent, payloads: bool) -> Answer:
-    shown: Answer = {name: found for name, found in _plain(event).items() if name != "error"}
+    shown: Answer = {name: found for name, found in _plain(event).items() if name not in ("error", "traceback")}
     if payloads and event.error is not None:
-        shown["untrusted_data"] = {"error": _cut(event.error)}
+        texts = {"error": event.error, "traceback": event.traceback}
+        shown["untrusted_data"] = {name: _cut(text) for name, text in texts.items() if text is not None}
     return shown
 
 

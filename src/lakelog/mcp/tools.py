@@ -93,7 +93,7 @@ class Tools:
         group: GroupName,
         topic: Annotated[str | None, Field(description="Only dead letters of this topic.")] = None,
         where: Annotated[str | None, Field(description="A filter, such as `failures > 3`.")] = None,
-        limit: Annotated[int, Field(ge=1, le=10_000, description="The most dead letters to examine.")] = 2000,
+        limit: Annotated[int, Field(ge=1, le=1000, description="The most causes to return.")] = 50,
     ) -> Answer:
         """Dead letters of a consumer group by cause, the largest first, each with its count, times and an example.
 

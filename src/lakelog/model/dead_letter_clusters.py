@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta
 
 from lakelog.model.dead_letters import DeadLetter
 from lakelog.model.fingerprint import Fingerprint, fingerprint_of
-from lakelog.model.structs import Value
+from lakelog.model.structs import Name, Request, Value
 
-MAX_NAMED = 10
-"""The most topics and owners that a cluster names."""
+MAX_CLUSTERS = 1000
+
+
+class ClusterQuery(Request, frozen=True, kw_only=True):
+    """A request for the clusters of the dead letters of a group."""
+
+    group: Name
+    topic: Annotated[Name, Meta(description="Only dead letters of this topic.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_CLUSTERS, description="The largest number of clusters to return.")] = 100
 
 
 class DeadLetterCluster(Value, frozen=True, kw_only=True):
     """Dead letters whose failures have the same fingerprint.
 
     Attributes:
-        fingerprint: 12 characters that stay the same for the same cause, also in other groups.
+        fingerprint: 12 characters that stay the same for the same cause, also in other groups; empty for dead letters
+            that an older version stored.
         kind: The type of the error, such as `ValueError`; an empty text if the reason names none.
-        pattern: The reason with `<n>`, `<text>`, `<url>`, `<uuid>` and `<hex>` in place of what differs.
+        pattern: The reason with `<n>`, `<id>`, `<text>`, `<url>`, `<host>`, `<email>` and `<uuid>` in place of what
+            differs.
         frame: The innermost frame of the application, such as `shop/billing.py in charge`; None if no worker sent a
             traceback.
-        count: How many of the examined dead letters are in the cluster.
+        count: How many dead letters are in the cluster.
         first_at: When the first of them died.
         last_at: When the last of them died.
-        topics: Their topics, at most ten.
-        owners: The consumers that had them last, at most ten.
+        topics: Their topics.
         example: The id of the message that died last.
         error: The reason of that message.
     """
@@ -39,7 +50,6 @@ class DeadLetterCluster(Value, frozen=True, kw_only=True):
     first_at: datetime
     last_at: datetime
     topics: tuple[str, ...]
-    owners: tuple[str, ...]
     example: str
     error: str
 
@@ -49,8 +59,8 @@ class DeadLetterClusters(Value, frozen=True, kw_only=True):
 
     Attributes:
         clusters: The clusters, the largest first.
-        examined: How many dead letters were examined.
-        has_more: True if there are further dead letters, which were not examined.
+        examined: How many dead letters were counted.
+        has_more: True if there are further clusters, or further dead letters that were not counted.
     """
 
     clusters: tuple[DeadLetterCluster, ...]
@@ -68,7 +78,7 @@ def cluster_dead_letters(letters: Iterable[DeadLetter]) -> tuple[DeadLetterClust
 
 
 def _cluster(fingerprint: Fingerprint, letters: Sequence[DeadLetter]) -> DeadLetterCluster:
-    last = max(letters, key=lambda letter: letter.at)
+    last = max(letters, key=lambda letter: (letter.at, letter.topic, letter.partition, letter.offset))
     return DeadLetterCluster(
         fingerprint=str(fingerprint),
         kind=fingerprint.kind,
@@ -77,12 +87,7 @@ def _cluster(fingerprint: Fingerprint, letters: Sequence[DeadLetter]) -> DeadLet
         count=len(letters),
         first_at=min(letter.at for letter in letters),
         last_at=last.at,
-        topics=_named(letter.topic for letter in letters),
-        owners=_named(letter.owner for letter in letters if letter.owner),
+        topics=tuple(sorted({letter.topic for letter in letters})),
         example=last.id,
         error=last.error,
     )
-
-
-def _named(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(names))[:MAX_NAMED])

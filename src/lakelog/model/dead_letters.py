@@ -27,6 +27,8 @@ DEFAULT_MAX_REDRIVES = 3
 
 Filter = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_FILTER_LENGTH})]
 """A filter of dead letters. Its parser enforces the length, with an error of its own."""
+ClusterId = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
+"""The fingerprint of a cluster of dead letters."""
 Limit = Annotated[int, Meta(ge=1, le=MAX_DEAD_LETTERS)]
 
 
@@ -91,6 +93,7 @@ class DeadLetterQuery(Request, frozen=True, kw_only=True):
     topic: Annotated[Name, Meta(description="Only dead letters of this topic.")] | None = None
     partition: Annotated[PartitionNumber, Meta(description="Only dead letters of this partition.")] | None = None
     where: Annotated[Filter, Meta(description="Only dead letters that this filter selects.")] | None = None
+    fingerprint: Annotated[ClusterId, Meta(description="Only dead letters of this cluster.")] | None = None
     state: Annotated[
         str, Meta(description="The state of dead letters.", extra_json_schema={"enum": list(DeadLetterState)})
     ] = "dead"
@@ -154,17 +157,18 @@ class Repair(Request, frozen=True, kw_only=True):
 
 
 class DeadLetterSelection(Request, frozen=True, kw_only=True):
-    """The dead letters of a group with these ids, or those of a topic (or all topics) that match a filter."""
+    """The dead letters of a group with these ids, or those of a topic (or all), a cluster (or all) and a filter."""
 
     group: Name
     message_ids: Annotated[tuple[MessageId, ...], Meta(min_length=1, max_length=MAX_DEAD_LETTERS)] | None = None
     topic: Name | None = None
     where: Filter | None = None
+    fingerprint: ClusterId | None = None
     limit: Limit = MAX_DEAD_LETTERS
 
     def __post_init__(self) -> None:
-        if self.message_ids is not None and (self.topic is not None or self.where is not None):
-            raise InvalidRequest("Name dead letters by their ids, or by a topic and a filter, not both.")
+        if self.message_ids is not None and (self.topic, self.where, self.fingerprint) != (None, None, None):
+            raise InvalidRequest("Name dead letters by their ids, or by a topic, a cluster and a filter, not both.")
 
 
 class RedriveRequest(DeadLetterSelection, frozen=True, kw_only=True):
@@ -175,6 +179,7 @@ class RedriveRequest(DeadLetterSelection, frozen=True, kw_only=True):
         message_ids: The ids of dead letters.
         topic: Without ids: the only topic. Default: all.
         where: Without ids: a filter.
+        fingerprint: Without ids: the fingerprint of a cluster.
         limit: The most dead letters to redrive. Those that are refused do not count.
         dry_run: Whether to return what would be done, and publish nothing.
         force: Whether to redrive messages that were already redriven `max_redrives` times.

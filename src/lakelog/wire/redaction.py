@@ -12,7 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from lakelog.model.dead_letter_clusters import DeadLetterClusters
 from lakelog.model.dead_letters import DeadLetter, DeadLetterPage
+from lakelog.model.message_story import MessageStory, StoryEvent
 from lakelog.model.outbox import RejectedPage
 from lakelog.model.pipeline import Runs
 from lakelog.model.scheduled import ScheduledPage
@@ -41,6 +43,21 @@ def hide_letter(letter: DeadLetter) -> DeadLetter:
 
 def hide_letters(page: DeadLetterPage) -> DeadLetterPage:
     return replace(page, letters=[hide_letter(each) for each in page.letters])
+
+
+def hide_clusters(found: DeadLetterClusters) -> DeadLetterClusters:
+    """Return the clusters without their errors and patterns: a pattern quotes what the handler wrote."""
+    return replace(found, clusters=tuple(replace(each, error=HIDDEN, pattern=HIDDEN) for each in found.clusters))
+
+
+def hide_story(story: MessageStory) -> MessageStory:
+    """Return the story without the errors and tracebacks of its events."""
+    lanes = [replace(lane, events=tuple(map(_hide_event, lane.events))) for lane in story.lanes]
+    return replace(story, lanes=tuple(lanes))
+
+
+def _hide_event(event: StoryEvent) -> StoryEvent:
+    return replace(event, error=HIDDEN, traceback=None) if event.error is not None else event
 
 
 def hide_scheduled(page: ScheduledPage) -> ScheduledPage:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from lakelog.batches import decode, encode, from_messages, to_messages
-from lakelog.engine import Engine
+from lakelog.engine import Engine, EngineSettings
 from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, FetchLimits
 from lakelog.model.message import Message
@@ -78,9 +78,11 @@ class WatchedStore(MemoryStore):
 
 
 @asynccontextmanager
-async def started(catalog: MemoryCatalog, *stores: MemoryStore) -> AsyncIterator[Engine]:
+async def started(
+    catalog: MemoryCatalog, *stores: MemoryStore, settings: EngineSettings | None = None
+) -> AsyncIterator[Engine]:
     """A running engine with a cell per store. Two over the same objects are two servers."""
-    engine = Engine(catalog, dict(enumerate(stores)))
+    engine = Engine(catalog, dict(enumerate(stores)), settings)
     await engine.start()
     try:
         yield engine

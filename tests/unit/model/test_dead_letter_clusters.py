@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from lakelog.model.dead_letter_clusters import MAX_NAMED, cluster_dead_letters
+from lakelog.model.dead_letter_clusters import cluster_dead_letters
 from lakelog.model.dead_letters import DeadLetter
 from lakelog.model.kinds import DeadLetterState
 
@@ -36,14 +36,9 @@ def test_letters_with_one_cause_are_one_cluster() -> None:
     assert (first.kind, first.pattern, first.count) == ("ValueError", "ValueError: no order <n>", 2)
     assert (first.first_at, first.last_at) == (NOON + timedelta(minutes=1), NOON + timedelta(minutes=3))
     assert (first.example, first.error) == ("1-0-3", "ValueError: no order 3")
-    assert (first.topics, first.owners) == (("orders", "refunds"), ("w-1", "w-2"))
-    assert (second.pattern, second.count, second.owners, second.frame) == ("TimeoutError", 1, (), None)
+    assert first.topics == ("orders", "refunds")
+    assert (second.pattern, second.count, second.frame) == ("TimeoutError", 1, None)
     assert cluster_dead_letters([]) == ()
-
-
-def test_a_cluster_names_a_few_owners_only() -> None:
-    (found,) = cluster_dead_letters(letter(number, "E", owner=f"w-{number}") for number in range(50))
-    assert found.count == 50 and len(found.owners) == MAX_NAMED
 
 
 def test_of_equal_clusters_the_newest_is_first() -> None:

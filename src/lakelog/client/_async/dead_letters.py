@@ -15,7 +15,12 @@ from lakelog.client.dead_letter_filter import where_of
 from lakelog.client.functions import check_function
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_seconds, check_text, check_texts, check_whole, refusal
-from lakelog.model.dead_letter_clusters import DeadLetterClusters, cluster_dead_letters
+from lakelog.model.dead_letter_clusters import (
+    MAX_CLUSTERS,
+    ClusterQuery,
+    DeadLetterClusters,
+    cluster_dead_letters,
+)
 from lakelog.model.dead_letters import (
     DEFAULT_MAX_REDRIVES,
     MAX_DEAD_LETTERS,
@@ -44,11 +49,19 @@ class AsyncDeadLetters:
     Iterate over the selected dead letters with `async for`.
     """
 
-    def __init__(self, calls: AsyncCalls, group: str, topic: str | None = None, where: str | None = None) -> None:
+    def __init__(
+        self,
+        calls: AsyncCalls,
+        group: str,
+        topic: str | None = None,
+        where: str | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
         self._calls = calls
         self._group = group
         self._topic = topic
         self._where = where
+        self._fingerprint = fingerprint
 
     def where(self, text: str | None = None, *, error: str | None = None, key: str | None = None) -> AsyncDeadLetters:
         """Return the dead letters that match all these conditions and those of earlier `where` calls.
@@ -59,7 +72,39 @@ class AsyncDeadLetters:
             key: The message's key.
         """
         narrowed = where_of(self._where, text, error, key)
-        return AsyncDeadLetters(self._calls, self._group, self._topic, narrowed)
+        return AsyncDeadLetters(self._calls, self._group, self._topic, narrowed, self._fingerprint)
+
+    def cluster(self, fingerprint: str) -> AsyncDeadLetters:
+        """Return the dead letters of one cluster, of those that are selected.
+
+        Args:
+            fingerprint: The fingerprint of the cluster: 12 characters.
+        """
+        chosen = check_text("fingerprint", fingerprint)
+        return AsyncDeadLetters(self._calls, self._group, self._topic, self._where, chosen)
+
+    async def clusters(self, limit: int = 100) -> DeadLetterClusters:
+        """Return the selected dead letters by cause: those with the same error, apart from what varies, are together.
+
+        The server counts all dead letters of the group or the topic. With `where` or `cluster`, the client reads and
+        counts the selected dead letters, at most 10,000.
+
+        Args:
+            limit: The largest number of clusters to return, from 1 to 1,000; the largest clusters come first. Default:
+                100.
+        """
+        check_whole("limit", limit, 1, MAX_CLUSTERS)
+        if self._where is None and self._fingerprint is None:
+            query = ClusterQuery(group=self._group, topic=self._topic, limit=limit)
+            return await self._calls.call(operations.DEAD_LETTER_CLUSTERS, query)
+        found = await self.list(MAX_DEAD_LETTERS + 1)
+        examined = found[:MAX_DEAD_LETTERS]
+        clusters = cluster_dead_letters(examined)
+        return DeadLetterClusters(
+            clusters=clusters[:limit],
+            examined=len(examined),
+            has_more=len(found) > len(examined) or len(clusters) > limit,
+        )
 
     async def list(self, limit: int = 100, *, state: str = "dead") -> list[DeadLetter]:
         """Return the first dead letters.
@@ -78,20 +123,6 @@ class AsyncDeadLetters:
                 break
             query = replace(query, after=page.next)
         return found
-
-    async def clusters(self, limit: int = 10_000) -> DeadLetterClusters:
-        """Return the selected dead letters by cause: those with the same error, apart from what varies, are together.
-
-        Args:
-            limit: The largest number of dead letters to examine, 1 or more. Default: 10,000. It makes one call for each
-                1,000.
-        """
-        check_whole("limit", limit, 1)
-        found = await self.list(limit + 1)
-        examined = found[:limit]
-        return DeadLetterClusters(
-            clusters=cluster_dead_letters(examined), examined=len(examined), has_more=len(found) > limit
-        )
 
     async def find(self, message_id: str) -> DeadLetter:
         """Return one dead letter with its value. An unknown id raises `DeadLetterNotFound`.
@@ -136,7 +167,14 @@ class AsyncDeadLetters:
             check_whole("limit", limit, 1)
         if progress is not None:
             check_function("progress", progress, ("redriven",))
-        request = RedriveRequest(group=self._group, topic=self._topic, where=self._where, dry_run=dry_run, force=force)
+        request = RedriveRequest(
+            group=self._group,
+            topic=self._topic,
+            where=self._where,
+            fingerprint=self._fingerprint,
+            dry_run=dry_run,
+            force=force,
+        )
         if dry_run:
             return await self._redrive(replace(request, limit=min(limit or MAX_DEAD_LETTERS, MAX_DEAD_LETTERS)))
         total = Redriven()
@@ -220,11 +258,11 @@ class AsyncDeadLetters:
         )
         return await self._redrive(request)
 
-    async def page(self, partition: int, after: str | None, limit: int = _PER_CALL) -> DeadLetterPage:
-        """Return some dead letters of one partition, for programs that read partitions in parallel.
+    async def page(self, partition: int | None, after: str | None, limit: int = _PER_CALL) -> DeadLetterPage:
+        """Return some dead letters, for programs that continue later or read partitions in parallel.
 
         Args:
-            partition: The partition of the topic.
+            partition: The partition of the topic; None for all.
             after: The `next` of the previous page; None for the first page.
             limit: The largest number of dead letters to return, from 1 to 1000. Default: 1000.
         """
@@ -242,7 +280,9 @@ class AsyncDeadLetters:
         """
         for message_id in message_ids:
             check_text("message_ids", message_id)
-        request = DiscardRequest(group=self._group, topic=self._topic, where=self._where, limit=_PER_CALL)
+        request = DiscardRequest(
+            group=self._group, topic=self._topic, where=self._where, fingerprint=self._fingerprint, limit=_PER_CALL
+        )
         if message_ids:
             request = DiscardRequest(group=self._group, message_ids=message_ids)
         total = 0
@@ -259,9 +299,9 @@ class AsyncDeadLetters:
             older_than: The least time since the messages became dead letters, in seconds or as a timedelta, 0 or more.
 
         Raises:
-            InvalidRequest: The dead letters are selected with `where`, which a purge does not take.
+            InvalidRequest: The dead letters are selected with `where` or `cluster`, which a purge does not take.
         """
-        if self._where is not None:
+        if self._where is not None or self._fingerprint is not None:
             raise InvalidRequest("A purge takes no filter. Call it on the dead letters of the group or the topic.")
         request = PurgeDeadLettersRequest(
             group=self._group,
@@ -278,10 +318,13 @@ class AsyncDeadLetters:
     def __repr__(self) -> str:
         topic = "" if self._topic is None else f", topic={self._topic!r}"
         where = "" if self._where is None else f", where={self._where!r}"
-        return f"AsyncDeadLetters(group={self._group!r}{topic}{where})"
+        cluster = "" if self._fingerprint is None else f", cluster={self._fingerprint!r}"
+        return f"AsyncDeadLetters(group={self._group!r}{topic}{where}{cluster})"
 
     def _query(self, state: str = "dead") -> DeadLetterQuery:
-        return DeadLetterQuery(group=self._group, topic=self._topic, where=self._where, state=state)
+        return DeadLetterQuery(
+            group=self._group, topic=self._topic, where=self._where, fingerprint=self._fingerprint, state=state
+        )
 
     async def _page(self, query: DeadLetterQuery) -> DeadLetterPage:
         return await self._calls.call(operations.LIST_DEAD_LETTERS, query)

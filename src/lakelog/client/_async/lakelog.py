@@ -15,7 +15,6 @@ from lakelog.client._async.group import AsyncGroup
 from lakelog.client._async.lake import AsyncLake
 from lakelog.client._async.lakelog_messages import AsyncLakelogMessages
 from lakelog.client._async.marks import AsyncMarks
-from lakelog.client._async.message_story import AsyncMessageStories
 from lakelog.client._async.pipelines import AsyncPipelines
 from lakelog.client._async.publishing import AsyncTopicState
 from lakelog.client._async.rejected import AsyncRejected
@@ -59,7 +58,6 @@ class AsyncLakelog(AsyncLakelogMessages):
         self._pool = WorkerPool(self._settings, policy)
         self._workers = async_worker_runner(self._pool)
         self._states: dict[str, AsyncTopicState] = {}
-        self._stories = AsyncMessageStories(self._calls, self.topics, self.topic)
         self._closed = False
         processes.before_exit(self)
 

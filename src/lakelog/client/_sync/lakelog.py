@@ -17,7 +17,6 @@ from lakelog.client._sync.group import Group
 from lakelog.client._sync.lake import Lake
 from lakelog.client._sync.lakelog_messages import LakelogMessages
 from lakelog.client._sync.marks import Marks
-from lakelog.client._sync.message_story import MessageStories
 from lakelog.client._sync.pipelines import Pipelines
 from lakelog.client._sync.publishing import TopicState
 from lakelog.client._sync.rejected import Rejected
@@ -60,7 +59,6 @@ class Lakelog(LakelogMessages):
         self._pool = WorkerPool(self._settings, policy)
         self._workers = worker_runner(self._pool)
         self._states: dict[str, TopicState] = {}
-        self._stories = MessageStories(self._calls, self.topics, self.topic)
         self._closed = False
         processes.before_exit(self)
 

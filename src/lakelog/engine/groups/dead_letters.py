@@ -17,6 +17,7 @@ from lakelog.engine.budget import Budget
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.groups.redrive import (
+    ChosenLetters,
     Ready,
     Tally,
     is_ready,
@@ -55,7 +56,6 @@ from lakelog.model.dead_letters import (
 )
 from lakelog.model.filter import Filter, parse
 from lakelog.model.group import Group
-from lakelog.model.kinds import DeadLetterState
 from lakelog.model.message import PARTITION_BITS, parse_message_id, partition_of_id
 from lakelog.model.times import to_ms
 from lakelog.model.topic import Scope, Topic
@@ -125,7 +125,7 @@ class DeadLetters:
         letters: builtins.list[DeadLetter] = []
         looked_at = size = 0
         try:
-            async for found in self._walk(group, topics, DeadLetterState(query.state), begin, query.partition):
+            async for found in self._walk(group, topics, query, begin, query.partition):
                 looked_at += 1
                 if await self._matches(wanted, found.letter):
                     letters.append(found.letter)
@@ -147,7 +147,7 @@ class DeadLetters:
 
         If dead letters are selected by their ids and none of them can be redriven, the first refusal is raised.
         """
-        if request.repaired and (request.message_ids, request.topic, request.where) == (None, None, None):
+        if request.repaired and not any((request.message_ids, request.topic, request.where, request.fingerprint)):
             request = msgspec.structs.replace(request, message_ids=tuple(request.repaired))
         group = await self._directory.resolve(scope, request.group, create=False)
         tally = Tally()
@@ -224,7 +224,7 @@ class DeadLetters:
         wanted = _filter(choice.where)
         page: builtins.list[_Found] = []
         left, size = choice.limit, 0
-        async for found in self._walk(group, topics, DeadLetterState.DEAD, None):
+        async for found in self._walk(group, topics, choice, None):
             if not await self._matches(wanted, found.letter):
                 continue
             if left == 0:
@@ -255,7 +255,7 @@ class DeadLetters:
         self,
         group: Group,
         topics: Mapping[int, Topic],
-        state: DeadLetterState,
+        choice: DeadLetterQuery | DeadLetterSelection,
         begin: Cursor | None,
         partition: int | None = None,
     ) -> AsyncIterator[_Found]:
@@ -263,16 +263,17 @@ class DeadLetters:
         by_cell: dict[int, builtins.list[int]] = {}
         for topic in topics.values():
             for cell, pids in topic.pids_by_cell().items():
-                chosen = [pid for pid in pids if partition is None or partition_of_id(pid) == partition]
-                by_cell.setdefault(cell, []).extend(chosen)
+                own = [pid for pid in pids if partition is None or partition_of_id(pid) == partition]
+                by_cell.setdefault(cell, []).extend(own)
         for cell in sorted(by_cell):
             if begin is not None and cell < begin[0]:
                 continue
             store, pids = self._cells[cell], sorted(by_cell[cell])
             after = begin[1] if begin is not None and cell == begin[0] else None
             until = to_ms(await store.clock())
+            chosen = ChosenLetters(group.group_id, pids, choice)
             limit = _FIRST_PAGE
-            while stored := await store.groups.dead_list(group.group_id, pids, state=state, after=after, limit=limit):
+            while stored := await chosen.read(store.groups, after, limit):
                 for one in stored:
                     if one.at_ms <= until:
                         yield _found(one, topics, cell)

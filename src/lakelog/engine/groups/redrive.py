@@ -13,14 +13,23 @@ from dataclasses import dataclass, replace
 from lakelog.batches import decode, encode_messages, to_messages
 from lakelog.engine.log.validators import Validators
 from lakelog.errors import LakelogError, RedriveRefused
-from lakelog.model.dead_letters import DeadLetter, Redriven, RedriveRequest, RefusedDeadLetter, Repair
+from lakelog.model.dead_letters import (
+    DeadLetter,
+    DeadLetterQuery,
+    DeadLetterSelection,
+    Redriven,
+    RedriveRequest,
+    RefusedDeadLetter,
+    Repair,
+)
 from lakelog.model.filter import FilterInput
+from lakelog.model.fingerprint import parse_fingerprint
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message, fault_of, message_id, partition_of_id
 from lakelog.model.times import to_time
 from lakelog.model.topic import Topic
-from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
+from lakelog.storage.groups import DeadLetterKey, GroupStore, StoredDeadLetter
 from lakelog.storage.store import Append, Payload
 
 _SHOWN = 10
@@ -58,6 +67,27 @@ class Tally:
             ids=tuple(self._ids),
             refusals=tuple(self._refusals),
             has_more=has_more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLetters:
+    """The dead letters of a group in some partitions of a cell that a request chooses, before its filter."""
+
+    group_id: int
+    pids: Sequence[int]
+    choice: DeadLetterQuery | DeadLetterSelection
+
+    async def read(self, groups: GroupStore, after: DeadLetterKey | None, limit: int) -> list[StoredDeadLetter]:
+        """Return the next ones after a key."""
+        choice = self.choice
+        return await groups.dead_list(
+            self.group_id,
+            self.pids,
+            state=DeadLetterState(choice.state) if isinstance(choice, DeadLetterQuery) else DeadLetterState.DEAD,
+            fingerprint=None if choice.fingerprint is None else parse_fingerprint(choice.fingerprint),
+            after=after,
+            limit=limit,
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from lakelog.model import dead_letters as model
+from lakelog.model.dead_letter_clusters import ClusterQuery, DeadLetterClusters
 from lakelog.wire.dead_letter_shapes import LETTER, PAGE
 from lakelog.wire.operations.operation import SEE, Audit, Operation, manage, read
-from lakelog.wire.redaction import Redaction, hide_letter, hide_letters
+from lakelog.wire.redaction import Redaction, hide_clusters, hide_letter, hide_letters
 
 _DEAD = "/v1/groups/{group}/dead-letters"
 _ONE = f"{_DEAD}/{{message_id}}"
@@ -19,6 +20,15 @@ LIST_DEAD_LETTERS = read(
     form=PAGE,
     rights=SEE,
     redaction=Redaction(hide=hide_letters, refused=("where",)),
+)
+DEAD_LETTER_CLUSTERS = read(
+    "dead_letter_clusters",
+    "/v1/groups/{group}/dead-letter-clusters",
+    "Count a group's dead letters by cause",
+    ClusterQuery,
+    DeadLetterClusters,
+    rights=SEE,
+    redaction=Redaction(hide=hide_clusters),
 )
 REDRIVE = manage(
     "redrive",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lakelog.model import outbox
+from lakelog.model.message_story import MessageStory, StoryQuery
 from lakelog.wire.operations.operation import PUBLISH, SEE, Audit, manage, read
-from lakelog.wire.redaction import Redaction, hide_rejected
+from lakelog.wire.redaction import Redaction, hide_rejected, hide_story
 from lakelog.wire.rejected_shapes import PAGE
 
 _REJECTED = "/v1/rejected"
@@ -51,4 +52,13 @@ FIND_MESSAGE = read(
     outbox.MessageStatus,
     rights=PUBLISH | SEE,
     problems=(),
+)
+MESSAGE_STORY = read(
+    "message_story",
+    "/v1/messages/{message_id}/story",
+    "Tell what happened to a message in each group",
+    StoryQuery,
+    MessageStory,
+    rights=SEE,
+    redaction=Redaction(hide=hide_story),
 )

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from lakelog.coordinator.leasing import codec
-from lakelog.engine import Engine
+from lakelog.engine import Engine, EngineSettings
+from lakelog.engine.clock import ExactClock
 from lakelog.engine.groups import summaries
 from lakelog.engine.leasing import decider
 from lakelog.engine.leasing.consuming import Leased
@@ -19,6 +20,7 @@ from lakelog.model.group import GroupInfo, GroupKind
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.membership import JoinRequest
 from lakelog.model.progress import GroupSummary
+from lakelog.model.times import to_ms
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import DeadLetterKey, JournalRow
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
@@ -61,9 +63,11 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop() -> AsyncIterator[Shop]:
+async def shop(*, exact: bool = False) -> AsyncIterator[Shop]:
+    """Yield the shop. With `exact`, tests may let any time pass between two decisions."""
     made = Shop()
-    async with started(made.catalog, *made.stores) as made.engine:
+    settings = EngineSettings(clock=lambda: ExactClock(lambda: to_ms(made.clock.now)))
+    async with started(made.catalog, *made.stores, settings=settings if exact else None) as made.engine:
         made.scope = await made.catalog.scope_create("shop", "test")
         made.topic = await made.engine.topics.create(made.scope, "orders", partitions=4)
         await made.engine.topics.create(made.scope, "refunds", partitions=1)
