@@ -37,6 +37,7 @@ class HistoryPoint(Value, frozen=True, kw_only=True):
         dead_letters: How many dead letters the group had in all topics, counted up to 10,000.
         done_per_second: How many messages were finished per second since the previous point; None if that is unknown,
             because there is no such point, or because a seek moved the group back.
+        failed_per_second: How many deliveries failed, exceeded their time or were lost per second in the minute before.
         partition_lags: The lag of each partition, in order; None if it was not asked for, or is not stored because the
             topic has more than 256 partitions.
     """
@@ -49,6 +50,7 @@ class HistoryPoint(Value, frozen=True, kw_only=True):
     members: int
     dead_letters: int
     done_per_second: float | None = None
+    failed_per_second: float = 0.0
     partition_lags: Sequence[int] | None = None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from lakelog.engine.groups.figures import FigureReader, GroupFigures, GroupTopicFigures
+from lakelog.errors import LakelogError
 from lakelog.model.times import to_ms
 from lakelog.model.topic import Scope
 from lakelog.storage.history import Sample
@@ -28,6 +30,8 @@ class SampleBody(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     members: int
     dead_letters: int
     lags: Sequence[int] = ()
+    failed: int = 0
+    """How many deliveries failed, timed out or were lost in the minute before."""
 
 
 _DECODER = msgspec.msgpack.Decoder(SampleBody)
@@ -48,6 +52,7 @@ class Sampler:
 
     def __init__(self, catalog: Catalog, cells: Mapping[int, PartitionStore], figures: FigureReader) -> None:
         self._catalog = catalog
+        self._cells = cells
         self._clock = cells[DEFAULT_CELL].clock
         self._figures = figures
         self._last = 0
@@ -60,7 +65,7 @@ class Sampler:
         scopes = {topic.scope.environment_id: topic.scope for topic in await self._catalog.topic_list_all()}
         written = 0
         for scope in scopes.values():
-            samples = await self._read(scope)
+            samples = await self._read(scope, minute)
             for first in range(0, len(samples), _PER_WRITE):
                 written += await self._catalog.samples.samples_write(minute, samples[first : first + _PER_WRITE])
         self._last = minute
@@ -74,14 +79,30 @@ class Sampler:
         """Return the minutes since 1970 on the clock of the catalog's database."""
         return to_ms(await self._clock()) // 60_000
 
-    async def _read(self, scope: Scope) -> list[Sample]:
+    async def _read(self, scope: Scope, minute: int) -> list[Sample]:
         """Return a sample of each group in each topic whose partitions can all be read."""
         figures = await self._figures.read(scope, lambda group, topic: True, explains=False)
         groups = {each.group: each for each in figures.groups}
-        return [_sample(each, groups[each.group]) for each in figures.topics if each.is_whole and each.group in groups]
+        found = [each for each in figures.topics if each.is_whole and each.group in groups]
+        failed = await self._failed({each.group_id for each in found}, minute)
+        return [_sample(each, groups[each.group], failed[each.group_id, each.incarnation]) for each in found]
+
+    async def _failed(self, group_ids: Collection[int], minute: int) -> Counter[tuple[int, int]]:
+        """Return how many deliveries failed in the minute before, by group id and incarnation of the topic."""
+        total: Counter[tuple[int, int]] = Counter()
+        for store in self._cells.values() if group_ids else ():
+            try:
+                total.update(
+                    await store.groups.incidents.failures_count(
+                        sorted(group_ids), (minute - 1) * 60_000, minute * 60_000
+                    )
+                )
+            except LakelogError:
+                continue  # The cell does not respond: its groups have no sample.
+        return total
 
 
-def _sample(figures: GroupTopicFigures, group: GroupFigures) -> Sample:
+def _sample(figures: GroupTopicFigures, group: GroupFigures, failed: int) -> Sample:
     body = SampleBody(
         finished=figures.finished,
         lag=figures.lag,
@@ -91,5 +112,6 @@ def _sample(figures: GroupTopicFigures, group: GroupFigures) -> Sample:
         members=group.members,
         dead_letters=group.dead_letters,
         lags=figures.lags if len(figures.lags) <= MAX_PARTITIONS else (),
+        failed=failed,
     )
     return Sample(group_id=figures.group_id, incarnation=figures.incarnation, body=pack(body))

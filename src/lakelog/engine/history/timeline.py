@@ -134,6 +134,7 @@ def _point(minute: int, body: SampleBody, rate: float | None, *, with_lags: bool
         members=body.members,
         dead_letters=body.dead_letters,
         done_per_second=rate,
+        failed_per_second=body.failed / 60,
         partition_lags=tuple(body.lags) if with_lags and body.lags else None,
     )
 
@@ -152,4 +153,5 @@ def _sum(points: Sequence[HistoryPoint]) -> HistoryPoint:
         members=max(each.members for each in points),
         dead_letters=max(each.dead_letters for each in points),
         done_per_second=sum(rates) if rates else None,
+        failed_per_second=sum(each.failed_per_second for each in points),
     )

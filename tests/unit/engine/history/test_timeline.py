@@ -40,6 +40,19 @@ async def test_points_are_the_figures_of_the_description_with_the_throughput_bet
         assert (await history(made)).points[1].partition_lags is None
 
 
+async def test_failures_are_those_of_the_minute_before() -> None:
+    async with shop() as made:
+        leases = await made.lease("billing", 24)
+        await made.answer("billing", leases, Verb.NACK, 3)
+        await made.engine.sampler.sample()
+        made.clock.pass_by(minutes=1)
+        await made.engine.sampler.sample()
+        made.clock.pass_by(minutes=1)
+        await made.engine.sampler.sample()
+        points = (await history(made)).points
+        assert [each.failed_per_second for each in points] == [0, 12 / 60, 0]
+
+
 async def test_a_seek_back_has_no_throughput_and_a_gap_has_none() -> None:
     async with shop() as made:
         await made.answer("billing", await made.lease("billing", 24), Verb.ACK)
