@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from lakelog.console.chart import Axis
 from lakelog.model.display import show_age, show_count, show_duration, show_size, show_time
 from lakelog.model.progress import show_ranges
 from lakelog.model.ranges import to_ranges
@@ -33,12 +34,14 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "ago": _ago,
+        "clock": _clock,
         "count": show_count,
         "duration": lambda ms: show_duration(timedelta(milliseconds=ms)),
         "number": lambda number: f"{number:,}",
         "prose": _prose,
         "ranges": show_ranges,
         "partitions": lambda numbers: show_ranges(to_ranges(numbers)),
+        "rate": _rate,
         "retention": _retention,
         "size": show_size,
         "time": show_time,
@@ -51,6 +54,18 @@ def _environment() -> Environment:
 def _ago(time: datetime | None, now: datetime | None = None) -> str:
     """Return the age of a time, such as `3m`; a dash if there is none."""
     return "–" if time is None else show_age(max(timedelta(), (now or datetime.now(UTC)) - time))
+
+
+def _clock(time: datetime, axis: Axis) -> str:
+    """Return a time of a chart: the hour and the minute, or the day if the chart shows more than two days."""
+    return time.astimezone(UTC).strftime("%b %d" if axis.until - axis.since > timedelta(days=2) else "%H:%M")
+
+
+def _rate(number: float | None) -> str:
+    """Return a number with the digits that matter; a dash if it is unknown."""
+    if number is None:
+        return "–"
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.2g}"
 
 
 def _retention(limits: RetentionLimits) -> str:

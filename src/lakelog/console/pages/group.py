@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from lakelog.console.page import Action, Form, Page, Values, View
 from lakelog.console.remedies import button_of
+from lakelog.console.timeline import MAX_MARKS, SPANS, GroupTimeline, span_of, timeline_of
 from lakelog.errors import InvalidRequest
 from lakelog.model.group import Order
 from lakelog.model.stuck import StuckCode
@@ -13,7 +16,10 @@ SHOWN = 100
 
 
 async def _show(view: View) -> Values:
-    group = await view.log.group(view.path["group"]).describe()
+    span = span_of(view.query.get("span", ""))
+    group, (timeline, refusal) = await asyncio.gather(
+        view.log.group(view.path["group"]).describe(), _timeline(view, span)
+    )
     leases = sorted((lease for each in group.progress for lease in each.leases), key=lambda lease: lease.granted_at)
     progress = sorted(group.progress, key=lambda each: (-each.lag, each.topic, each.partition))
     stuck = [each for each in group.stuck if each.code is not StuckCode.NOTHING_WRONG]
@@ -24,7 +30,25 @@ async def _show(view: View) -> Values:
         "leases": leases[:SHOWN],
         "topics": sorted({each.topic for each in group.progress}),
         "oldest_at": min((each.oldest_at for each in progress if each.oldest_at), default=None),
+        "timeline": timeline,
+        "refusal": refusal,
+        "span": span,
+        "spans": list(SPANS),
     }
+
+
+async def _timeline(view: View, span: str) -> tuple[GroupTimeline | None, str]:
+    """Return the timeline, or None and why there is none."""
+    name, since = view.path["group"], view.now - SPANS[span]
+    try:
+        history, marks = await asyncio.gather(
+            view.log.group(name).history(since=since), view.log.marks.list(group=name, since=since, limit=MAX_MARKS)
+        )
+    except InvalidRequest as error:
+        return None, error.detail  # The group reads more topics than a history can sum.
+    if not history.points:
+        return None, "There is no sample of this time. Servers take one a minute."
+    return timeline_of(history, marks), ""
 
 
 def _page_of(view: View) -> str:
