@@ -17,6 +17,11 @@ PICTURES = {
     "topic": ("topics/clicks", "light"),
     "groups": ("groups", "dark"),
     "group": ("groups/shipping", "light"),
+    "timeline": ("groups/audit-trail?span=1h#timeline", "light"),
+    "messages": ("topics/orders/messages?where=value.total+>+27", "light"),
+    "message": ("m/1-0-1?topic=orders", "light"),
+    "dead-letters": ("groups/billing/dead", "light"),
+    "redrive": ("groups/billing/redrive?edit=set&field=total&value=0", "light"),
     "seek": ("groups/billing/seek?topic=orders&position=latest", "light"),
     "audit": ("audit", "dark"),
 }

@@ -18,8 +18,8 @@ from starlette.routing import Route
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.console import login
 from lakelog.console.codes import LoginCodes
-from lakelog.console.page import Action, Form, Page, Shown, Values, View, Viewer
-from lakelog.console.pages import ACTIONS, PAGES
+from lakelog.console.page import Action, Download, Form, Page, Shown, Values, View, Viewer
+from lakelog.console.pages import ACTIONS, DOWNLOADS, PAGES
 from lakelog.console.rendering import STATIC, render
 from lakelog.console.security import (
     HEADERS,
@@ -81,6 +81,7 @@ class _Console:
             Route("/login", self._guarded(self._log_in), methods=["POST"]),
             Route("/logout", self._guarded(self._log_out), methods=["POST"]),
             *(Route(f"/{page.path}", self._guarded(self._page(page)), methods=["GET"]) for page in PAGES),
+            *(Route(f"/{each.path}", self._guarded(self._download(each)), methods=["GET"]) for each in DOWNLOADS),
             *(Route(f"/{each.path}", self._guarded(self._action(each)), methods=["POST"]) for each in ACTIONS),
             Route("/{path:path}", self._guarded(self._missing), methods=_METHODS),
         ]
@@ -118,6 +119,15 @@ class _Console:
             return self._rendered(request, page.name, title, {**values, "done": done}, view.viewer)
 
         return show
+
+    def _download(self, download: Download) -> Callable[[Request], Awaitable[Response]]:
+        async def send(request: Request) -> Response:
+            async with self._log(request) as log:
+                file = await download.run(await self._view(request, log))
+            disposition = {"content-disposition": f'attachment; filename="{file.name}"'}
+            return Response(file.content, 200, disposition, file.media)
+
+        return send
 
     def _action(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def run(request: Request) -> Response:

@@ -102,6 +102,36 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file that the browser stores.
+
+    Attributes:
+        name: The name of the file.
+        media: The media type.
+        content: The bytes.
+    """
+
+    name: str
+    media: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file that a page offers. It reads only.
+
+    Attributes:
+        name: The name of the download.
+        path: The path below the console.
+        run: Return the file.
+    """
+
+    name: str
+    path: str
+    run: Callable[[View], Awaitable[File]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """The outcome of an action that is shown once, such as the secret of a new token."""
 

@@ -82,7 +82,10 @@ class Browser:
 async def browsing(
     *, authenticate: bool = True, codes: LoginCodes | None = None, host: str = "lakelog.example"
 ) -> AsyncIterator[Browser]:
-    """Yield a browser at a server with the topic `orders` and the group `billing`, which has one leased message."""
+    """Yield a browser at a server with the topic `orders` and the group `billing`.
+
+    The group has one leased message, one dead letter with the error `ValueError` and one with `KeyError`.
+    """
     async with world(authenticate=authenticate) as made:
         made.app.console = create_console(LocalServer(made.app), codes)
         for number in range(4):
@@ -90,10 +93,23 @@ async def browsing(
         consume = {"topic": "orders", "group": "billing", "owner": "w-1", "request_id": "r1", "start_from": "earliest"}
         reply = await made.call("POST", "/v1/consume", json=consume, headers={"host": "localhost"})
         assert reply.status == 200, reply.body
+        await _bury(made)
         browser = Browser(made, host)
         if authenticate:
             browser.child = (await made.call("POST", "/v1/tokens", json={"name": "another session"})).json["id"]
         yield browser
+
+
+async def _bury(made: World) -> None:
+    here = {"host": "localhost"}
+    for owner, reason in (("w-2", "ValueError: no total 17"), ("w-3", "KeyError: 'total'")):
+        consume = {"topic": "orders", "group": "billing", "owner": owner, "request_id": owner}
+        (lease,) = (await made.call("POST", "/v1/consume", json=consume, headers=here)).json["leases"]
+        offsets = [message["offset"] for message in lease["messages"]]
+        answer = {"verb": "fail", "partition": 0, "token": lease["token"], "offsets": offsets, "reason": reason}
+        path = "/v1/topics/orders/groups/billing/answers"
+        reply = await made.call("POST", path, json={"owner": owner, "answers": [answer]}, headers=here)
+        assert reply.status == 200, reply.body
 
 
 async def logged_in(browser: Browser, *rights: Right) -> Browser:

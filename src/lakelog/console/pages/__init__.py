@@ -1,11 +1,14 @@
 """The tables of pages and actions. Each module of this package has one page with its actions."""
 
-from lakelog.console.page import Action, Page
+from lakelog.console.page import Action, Download, Page
 from lakelog.console.pages import (
     audit,
+    dead_letters,
     group,
     groups,
     marks,
+    message,
+    messages,
     names,
     overview,
     pipelines,
@@ -20,9 +23,13 @@ PAGES: tuple[Page, ...] = (
     overview.PAGE,
     topics.PAGE,
     topic.PAGE,
+    messages.PAGE,
+    message.PAGE,
     groups.PAGE,
     group.PAGE,
     seek.PAGE,
+    dead_letters.PAGE,
+    dead_letters.REDRIVE,
     pipelines.PAGE,
     servers.PAGE,
     tokens.PAGE,
@@ -32,5 +39,15 @@ PAGES: tuple[Page, ...] = (
 )
 """The pages, in the order of the navigation."""
 
-ACTIONS: tuple[Action, ...] = (*topic.ACTIONS, *group.ACTIONS, *seek.ACTIONS, *tokens.ACTIONS, *marks.ACTIONS)
+DOWNLOADS: tuple[Download, ...] = messages.DOWNLOADS
+"""The files that pages offer."""
+
+ACTIONS: tuple[Action, ...] = (
+    *topic.ACTIONS,
+    *group.ACTIONS,
+    *seek.ACTIONS,
+    *dead_letters.ACTIONS,
+    *tokens.ACTIONS,
+    *marks.ACTIONS,
+)
 """Every change that the console can make."""

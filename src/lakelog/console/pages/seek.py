@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from lakelog.console.page import Action, Form, Page, Values, View
+from lakelog.console.times import time_of
 from lakelog.errors import InvalidRequest
-from lakelog.model.times import parse_time
 
 _FIELDS = ("topic", "partition", "position", "time", "offset")
 
@@ -17,19 +16,11 @@ def seek_target(form: Form) -> dict[str, Any]:
     if (offset := form.number("offset")) is not None:
         return {"offset": offset}
     if text := form.text("time"):
-        time: datetime = parse_time("time", _with_zone(text))
-        return {"to": time}
+        return {"to": time_of(text)}
     position = form.text("position")
     if position in ("earliest", "latest"):
         return {"to": position}
     raise InvalidRequest("Say where the group continues: the oldest message, the end, a time or an offset.")
-
-
-def _with_zone(text: str) -> str:
-    """Return a time as browsers write it, in UTC."""
-    if len(text) == len("2026-01-31T12:00"):
-        text += ":00"
-    return text if text[-1] in "zZ" or "+" in text else f"{text}Z"
 
 
 async def _show(view: View) -> Values:

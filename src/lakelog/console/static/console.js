@@ -177,8 +177,20 @@ function onKey(event) {
   }
 }
 
+// A redrive is made in parts: each page submits the form for the next part, unless it is paused.
+
+function startParts() {
+  const form = document.querySelector("form[data-continue]");
+  if (!form) return;
+  const timer = setTimeout(() => form.requestSubmit(), Number(form.dataset.continue));
+  const pause = form.querySelector("[data-pause]");
+  pause.hidden = false;
+  pause.addEventListener("click", () => { clearTimeout(timer); pause.hidden = true; });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   startTheme();
+  startParts();
   if (!document.querySelector("nav")) return;
   startRefresh();
   document.addEventListener("keydown", onKey);
