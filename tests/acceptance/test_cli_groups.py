@@ -264,6 +264,9 @@ def test_dead_letters_are_listed_and_shown(cli: Cli, log: lakelog.Lakelog) -> No
     assert "may be more" in cli.run("dead", "list", GROUP, "--limit", "2").err
     assert len(dead(cli, "--topic", TOPIC, "--limit", "5")) == 5
     assert "no dead letters that were redriven" in cli.run("dead", "list", GROUP, "--state", "redriven").err
+    (cluster,) = cli.run("dead", "clusters", GROUP, "--json").json["clusters"]
+    assert (cluster["count"], cluster["pattern"]) == (6, "TimeoutError: no answer for <n>")
+    assert len(dead(cli, "--cluster", cluster["fingerprint"])) == 6 and dead(cli, "--cluster", "0" * 12) == []
     shown = cli.run("dead", "show", GROUP, ids[0], "--json").json
     assert shown["headers"] == {"source": "checkout"} and shown["failures"] == 1 and shown["state"] == "dead"
     text = cli.run("dead", "show", GROUP, ids[0]).out

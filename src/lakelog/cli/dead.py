@@ -38,6 +38,10 @@ WhereOption = Annotated[
         help="Only dead letters that match, such as: error like '%timeout%' and failures > 3",
     ),
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="FINGERPRINT", help="Only one cause, as `dead clusters` shows it."),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Include messages that were already redriven three times.")]
 
 _FEW = 10
@@ -50,6 +54,7 @@ def list_dead(
     group: GroupArgument,
     topic: TopicOption = None,
     where: WhereOption = None,
+    cluster: ClusterOption = None,
     state: Annotated[DeadLetterState, typer.Option(help="Only dead letters in this state.")] = DeadLetterState.DEAD,
     limit: Annotated[int, typer.Option(min=1, help="Show at most N dead letters.")] = 100,
     url: UrlOption = None,
@@ -58,7 +63,7 @@ def list_dead(
 ) -> None:
     """List the dead letters of a group and their errors."""
     with open_log(url, token) as log:
-        found = _chosen(log, group, topic, where).list(limit, state=state)
+        found = _chosen(log, group, topic, where, cluster).list(limit, state=state)
     if json:
         print_json({"dead_letters": [_shape(letter) for letter in found]})
         return
@@ -80,6 +85,35 @@ def list_dead(
     )
     if len(found) == limit:
         say(f"There may be more. Show them with --limit {limit * 10}.")
+
+
+@app.command()
+def clusters(
+    group: GroupArgument,
+    topic: TopicOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most N causes.")] = 50,
+    url: UrlOption = None,
+    token: TokenOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Count the dead letters of a group by cause.
+
+    Numbers, ids, host names and the lines of the code do not make another cause.
+    """
+    with open_log(url, token) as log:
+        found = log.group(group).dead_letters(topic).clusters(limit)
+    if json:
+        print_json(found)
+        return
+    print_table(
+        ["cluster", "count", "last", "example", "error"],
+        [
+            (each.fingerprint or "-", f"{each.count:,}", show_since(each.last_at), each.example, each.pattern)
+            for each in found.clusters
+        ],
+        empty=f"Group {group} has no dead letters.",
+        cut=["error"],
+    )
 
 
 @app.command()
@@ -142,6 +176,7 @@ def redrive(
     group: GroupArgument,
     topic: TopicOption = None,
     where: WhereOption = None,
+    cluster: ClusterOption = None,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="The highest rate, such as 100/s or 30/m.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Publish at most N dead letters.")] = None,
     dry_run: Annotated[
@@ -154,14 +189,15 @@ def redrive(
 ) -> None:
     """Publish dead letters again for their group.
 
-    Only their group receives the messages. All dead letters are published, unless --topic, --where or --limit is given.
+    Only their group receives the messages. All dead letters are published, unless --topic, --cluster, --where or
+    --limit is given.
 
     On a terminal it shows progress; in a pipe, or with --json, it prints a summary as JSON.
     """
     per_second = parse_rate(rate) if rate else None
     json = json or not sys.stdout.isatty()
     with open_log(url, token, patient=True) as log:
-        letters = _chosen(log, group, topic, where)
+        letters = _chosen(log, group, topic, where, cluster)
         if dry_run:
             done = letters.redrive(dry_run=True, limit=limit, force=force)
         else:
@@ -200,6 +236,7 @@ def discard(
     ] = None,
     topic: TopicOption = None,
     where: WhereOption = None,
+    cluster: ClusterOption = None,
     yes: YesOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -209,10 +246,10 @@ def discard(
 
     `dead list --state discarded` still shows them.
     """
-    if ids and (topic or where):
-        raise typer.BadParameter("Give IDs, or --topic and --where, not both.")
+    if ids and (topic or where or cluster):
+        raise typer.BadParameter("Give IDs, or --topic, --cluster and --where, not both.")
     with open_log(url, token) as log:
-        letters = _chosen(log, group, topic, where)
+        letters = _chosen(log, group, topic, where, cluster)
         if not yes:
             _ask(letters, group, ids or [])
         count = letters.discard(*(ids or ()))
@@ -242,7 +279,7 @@ def purge(
     """
     age = parse_duration(older_than)
     with open_log(url, token) as log:
-        count = _chosen(log, group, topic, None).purge(older_than=age)
+        count = _chosen(log, group, topic).purge(older_than=age)
     if json:
         print_json({"purged": count})
     else:
@@ -255,8 +292,11 @@ def _shape(letter: DeadLetter) -> DeadLetterShape:
     return letter_shape(letter)
 
 
-def _chosen(log: Lakelog, group: str, topic: str | None, where: str | None) -> DeadLetters:
+def _chosen(
+    log: Lakelog, group: str, topic: str | None, where: str | None = None, cluster: str | None = None
+) -> DeadLetters:
     letters = log.group(group).dead_letters(topic)
+    letters = letters.cluster(cluster) if cluster else letters
     return letters.where(where) if where else letters
 
 

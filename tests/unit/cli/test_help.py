@@ -110,7 +110,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     tokens = {f"tokens {verb}" for verb in ("create", "list", "revoke")}
     groups = {f"groups {verb}" for verb in ("list", "describe", "history", "seek", "skip", "pause", "resume")}
     groups |= {"groups alter", "groups delete"}
-    dead = {f"dead {verb}" for verb in ("list", "show", "retry", "redrive", "discard", "purge")}
+    dead = {f"dead {verb}" for verb in ("list", "clusters", "show", "retry", "redrive", "discard", "purge")}
     pipelines = {f"pipelines {verb}" for verb in ("run iceberg", "run sweep", "run replay", "runs", "serve")}
     pipelines |= {f"pipelines {verb} {name}" for verb in ("run", "plan") for name in ("tier", "compact")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
