@@ -19,6 +19,8 @@ SPANS: Mapping[str, timedelta] = {
 }
 """The times that a page offers, by their label. The first one is the default."""
 MAX_MARKS = 30
+_LABEL_WIDTH = 6.0
+"""The room of a label, in percent of the width of a chart."""
 _DRAWN, _LISTED = 240, 60
 """The most points of a line, and the most rows of the table behind it."""
 
@@ -47,6 +49,20 @@ class GroupTimeline:
     charts: Sequence[Chart]
     marks: Sequence[DrawnMark]
     rows: Sequence[HistoryPoint]
+
+    @property
+    def labels(self) -> list[tuple[float, str]]:
+        """The positions and the numbers of marks. Marks that are close together have one label, such as `1-3`."""
+        found: list[list[DrawnMark]] = []
+        for each in self.marks:
+            if found and each.place - found[-1][0].place < _LABEL_WIDTH:
+                found[-1].append(each)
+            else:
+                found.append([each])
+        return [
+            (some[0].place, str(some[0].number) if len(some) == 1 else f"{some[0].number}-{some[-1].number}")
+            for some in found
+        ]
 
 
 def span_of(text: str) -> str:

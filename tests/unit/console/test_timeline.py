@@ -76,6 +76,14 @@ def test_marks_are_numbered_from_the_oldest_on_and_lie_at_their_time() -> None:
         (2, 75.0, "deploy 2"),
     ]
     assert [row.lag for row in made.rows] == [2, 1], "the newest row comes first"
+    assert made.labels == [(25.0, "1"), (75.0, "2")]
+
+
+def test_marks_that_are_close_together_have_one_label() -> None:
+    times = (90, 50, 48, 47, 1)
+    marks = [Mark(number=n, at=NOW - n * MINUTE, kind="mark", text="deploy") for n in sorted(times)]
+    labels = timeline_of(_history([_point(3, 1)]), marks).labels
+    assert labels == [(10.0, "1"), (50.0, "2-4"), (99.0, "5")]
 
 
 def test_the_chosen_time() -> None:
