@@ -75,9 +75,10 @@ where path = any ($1::text[]) and first_seen_at <= clock_timestamp() - $2::inter
   and first_seen_at < (select coalesce(min(at), 'infinity') from lakelog.backup_mark where until > clock_timestamp());
 
 -- backup_mark_create: makes a mark, and deletes marks that have ended
-with ended as (delete from lakelog.backup_mark where until <= clock_timestamp() and name <> $1)
-insert into lakelog.backup_mark as m (name, until) values ($1, clock_timestamp() + $2::interval)
-on conflict (name) do update set at = clock_timestamp(), until = excluded.until where m.until <= clock_timestamp()
+with ended as (delete from lakelog.backup_mark where until <= clock_timestamp() and name <> $1),
+now as materialized (select clock_timestamp() as at)
+insert into lakelog.backup_mark as m (name, at, until) select $1, now.at, now.at + $2::interval from now
+on conflict (name) do update set at = excluded.at, until = excluded.until where m.until <= clock_timestamp()
 returning name, at, until;
 
 -- backup_mark_list: lists marks that have not ended, the oldest first
