@@ -32,7 +32,7 @@ OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 _ORDER = (
     *("dev", "topics", "apply", "publish", "tail", "fetch", "consume", "worker", "top", "groups", "dead"),
     *("outbox", "pipelines", "audit", "mark", "marks"),
-    *("serve", "console", "mcp", "migrate", "doctor", "verify", "tokens", "version"),
+    *("serve", "console", "mcp", "migrate", "doctor", "verify", "backup", "tokens", "version"),
 )
 
 # Packages of the `server` extra, which an installation of the client does not have.

@@ -17,7 +17,7 @@ def mcp(
         typer.Option("--payloads", help="Show keys, values, headers and errors of messages to the model."),
     ] = False,
 ) -> None:
-    """Answer questions of a language model (MCP over stdin and stdout).
+    """Answer questions of language models: MCP over stdin and stdout.
 
     The tools only read: why_stuck, group, find_messages, message_story and dead_clusters. They use your URL and token.
     """

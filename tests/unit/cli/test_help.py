@@ -111,12 +111,14 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     groups = {f"groups {verb}" for verb in ("list", "describe", "history", "seek", "skip", "pause", "resume")}
     groups |= {"groups alter", "groups delete"}
     dead = {f"dead {verb}" for verb in ("list", "clusters", "show", "retry", "redrive", "discard", "purge")}
-    pipelines = {f"pipelines {verb}" for verb in ("run iceberg", "run sweep", "run replay", "runs", "serve")}
+    pipelines = {f"pipelines {verb}" for verb in ("runs", "serve")}
+    pipelines |= {f"pipelines run {name}" for name in ("iceberg", "sweep", "replay", "latest", "backfill", "copy")}
     pipelines |= {f"pipelines {verb} {name}" for verb in ("run", "plan") for name in ("tier", "compact")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
     alone |= {"console", "doctor", "mark", "marks", "mcp", "verify"}
     outbox = {f"outbox {verb}" for verb in ("install", "relay", "rejected list", "rejected retry", "rejected discard")}
-    assert leaves == {"version"} | alone | topics | tokens | groups | dead | pipelines | outbox
+    backup = {f"backup {verb}" for verb in ("begin", "list", "end", "restore")}
+    assert leaves == {"version"} | alone | topics | tokens | groups | dead | pipelines | outbox | backup
 
 
 def test_without_arguments_it_shows_help() -> None:
