@@ -232,6 +232,7 @@ def test_a_run_that_failed_anywhere_is_gone_on_with(
     assert counted <= files(folder)
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_killed_is_gone_on_with(spark: SparkSession, log: lakelog.Lakelog, cli: Cli) -> None:
     publish(log, "killed", 600)
     before = contents(log, "killed")

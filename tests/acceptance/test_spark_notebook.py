@@ -19,6 +19,7 @@ from tests.kit.terminal import shown
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_each_cell_prints_what_the_notebook_shows(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -305,6 +305,7 @@ def test_a_seek_ends_the_running_query_and_its_checkpoint_is_refused_after_it(la
     assert topic.read_all("again")
 
 
+@pytest.mark.nightly
 def test_a_kill_in_the_first_micro_batch_loses_nothing(lake: Lake) -> None:
     """It starts at the latest message, once: messages published while it is killed are read."""
     topic = lake.topic(messages=10)
