@@ -12,6 +12,9 @@ from typing import Any
 from prove.history.lines import Got, LeaseSeen, Line, ProgressSeen, Said, Told
 from prove.history.tables import text_id
 
+UNRESPONSIVE = "unresponsive"
+"""The status of a partition whose cell does not respond: its figures are 0, because they are not known."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SeenMessage:
@@ -122,12 +125,12 @@ def seen_of(lease: SeenLease) -> LeaseSeen:
 
 def progress_of(data: Any, topic: str, start: int) -> list[ProgressSeen]:
     """Return the progress from a group's lag. The lag is requested without the topic, because it would otherwise show a
-    start position for a group that has not begun."""
+    start position for a group that has not begun. Nothing is known of partitions whose cell does not respond."""
     names = ProgressSeen.__struct_fields__
     return [
         ProgressSeen(**{**{name: number for name, number in part.items() if name in names}, "start": start})
         for part in data["partitions"]
-        if part["topic"] == topic
+        if part["topic"] == topic and part["status"] != UNRESPONSIVE
     ]
 
 

@@ -23,6 +23,7 @@ from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.layout import parse_segment_path
 from lakelog.segments.schema import conform
+from prove.history.lease_lines import UNRESPONSIVE
 from prove.history.lines import identity_of
 from prove.history.recorder import HistoryRecorder
 from prove.history.tables import TABLES, CallOutcome, ReaderKind, TableColumns, columns, text_id
@@ -172,7 +173,11 @@ def left(topology: Topology) -> list[str]:
         except (OSError, RuntimeError, http.client.HTTPException) as error:
             return [f"{group}: {error}"]
         for part in told["partitions"]:
-            if part["topic"] == topic and part["committed"] < part["high_watermark"]:
+            if part["topic"] != topic:
+                continue
+            if part["status"] == UNRESPONSIVE:
+                found.append(f"{group} in {topic}/{part['partition']}: the cell does not respond")
+            elif part["committed"] < part["high_watermark"]:
                 found.append(
                     f"{group} in {topic}/{part['partition']}: {part['high_watermark'] - part['committed']} from "
                     f"{part['committed']} on, {part['leased']} leased, {part['waiting']} waiting"

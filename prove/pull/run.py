@@ -13,6 +13,7 @@ from typing import Any
 from prove.checker.catalog import INVARIANTS
 from prove.checker.invariant import FaultInterval, GroupRules, RunInfo
 from prove.checker.judgement import Judgement, judge_tables
+from prove.history.lease_lines import UNRESPONSIVE
 from prove.history.loading import History, load_files
 from prove.history.recorder import HistoryRecorder
 from prove.history.tables import Tables, columns, joined, text_id
@@ -249,7 +250,7 @@ def _left(fleet: Fleet, group: str) -> list[str]:
     return [
         f"{group}/{part['partition']}: {part['high_watermark'] - part['committed']} left, {part['leased']} leased"
         for part in fleet.request("GET", f"/v1/groups/{group}/lag")["partitions"]
-        if part["committed"] < part["high_watermark"]
+        if part["committed"] < part["high_watermark"] or part["status"] == UNRESPONSIVE
     ]
 
 

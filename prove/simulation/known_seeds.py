@@ -16,6 +16,7 @@ _LOST = "S9: an ack whose commit got no response was refused after the end of th
 KNOWN: Mapping[int, str] = {
     15206: _UNTOLD,
     26495: _UNTOLD,
+    26671: "S16, of the simulation: the figures of a partition whose cell did not respond were taken for its progress",
     32452: _UNTOLD,
     36593: _UNTOLD,
     35320: "S12, of the simulation: a lease that came with answers was released, because its messages were not read",

@@ -11,6 +11,7 @@ from lakelog.model.fetch import FetchLimits
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.position import AtOffset
 from lakelog.model.topic import Topic
+from prove.history.lease_lines import UNRESPONSIVE
 from prove.history.tables import CallOutcome, ReaderKind
 from prove.simulation.clients import SimulatedWorld
 from prove.simulation.facts import SimulatedProcess, hashed, identified
@@ -111,6 +112,7 @@ async def progress(
     """Record the group's progress, and return whether it has finished everything.
 
     Lag does not count messages that retention removed, but the committed offset passes them only with the next consume.
+    Nothing is known of partitions whose cell does not respond.
     """
     facts = world.facts
     begun = {"invoked_ns": facts.now_ns(), "process": process.id, "counter": process.count(), "group": facts.id(group)}
@@ -120,7 +122,8 @@ async def progress(
         return False
     moved = world.plan.seeks or world.plan.max_count is not None
     starts = await _starts(world, engine, group, dict.fromkeys(part.topic for part in parts)) if moved else {}
-    for part in parts:
+    known = [part for part in parts if part.status != UNRESPONSIVE]
+    for part in known:
         row = facts.row(
             "progress",
             **begun,
@@ -135,8 +138,8 @@ async def progress(
             **{name: getattr(part, name) for name in _FIGURES},
         )
         facts.complete(row, CallOutcome.OK)
-    ended = all(part.lag == 0 and part.committed == part.high_watermark for part in parts)
-    return ended and len(parts) == sum(world.plan.topics.values())
+    ended = all(part.lag == 0 and part.committed == part.high_watermark for part in known)
+    return ended and len(known) == sum(world.plan.topics.values())
 
 
 async def _starts(
