@@ -107,7 +107,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
 @pytest.mark.parametrize(
     ("name", "peers", "less_is_better"),
     [
-        ("publish-latency", {"insert", "ours_without_server"}, True),
+        _slow("publish-latency", {"insert", "ours_without_server"}, True),
         ("consume-objects", {"jobs"}, False),
         _slow("consume-arrow", {"jobs"}, False),
         _slow("consume-handler", {"redis"}, False),
@@ -118,7 +118,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
         _slow("fan-out", {"redis"}, True),
         _slow("consume-held-snapshot", {"undisturbed"}, False),
         _slow("idle", set(), True),
-        ("outbox-latency", {"open-transaction", "refused", "other-cluster"}, True),
+        _slow("outbox-latency", {"open-transaction", "refused", "other-cluster"}, True),
         _slow("outbox-bulk", set(), False),
         _slow("delayed-waiting", {"undisturbed"}, False),
     ],

@@ -87,6 +87,7 @@ def test_a_server_that_does_not_answer_is_announced(stray: Cli) -> None:
             process.communicate()
 
 
+@pytest.mark.nightly
 def test_the_error_for_a_missing_database_does_not_say_to_start_the_server(stray: Cli) -> None:
     """The stub responds as a server does while PostgreSQL is down."""
     problem = b'{"code":"unavailable","detail":"PostgreSQL cannot be reached: why.","unreachable":"database"}'

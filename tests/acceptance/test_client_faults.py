@@ -279,6 +279,7 @@ def test_a_process_that_forgets_to_close_an_embedded_client(migrated_database: s
         assert in_order(topic) == list(range(5_000))
 
 
+@pytest.mark.nightly
 def test_messages_that_cannot_be_published_at_exit_are_reported(http_server: ThreadServer, proxy: FaultProxy) -> None:
     with lakelog.connect(http_server.url) as log:
         topic = log.topic("t")

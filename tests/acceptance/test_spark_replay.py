@@ -110,6 +110,7 @@ def contents(log: lakelog.Lakelog, topic: str) -> list[list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_replay_that_was_killed_continues_and_publishes_each_message_once(
     spark: SparkSession, log: lakelog.Lakelog, cli: Cli
 ) -> None:

@@ -27,6 +27,7 @@ KILLS = 5
 LOST_ANSWERS = 0.002
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_every_acked_message_is_there_once_at_its_offset(size: Size, tmp_path: Path) -> None:
     """S1-S7. Idempotency keys with a third of repeats, some keyless, some at the other server."""

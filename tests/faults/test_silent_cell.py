@@ -74,6 +74,7 @@ class Handled:
         return max(later - earlier for earlier, later in pairwise(times))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 async def test_a_worker_continues_with_responsive_cells(
     url: str, second_database: str, second_cluster: Cluster, size: Size

@@ -95,6 +95,7 @@ def scene(cluster: Cluster, size: Size, tmp_path: Path) -> Iterator[Scene]:
             )
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_kills_at_every_point_lose_and_double_nothing(scene: Scene, size: Size) -> None:
     """S3, S20, S21, S22."""

@@ -65,6 +65,7 @@ def test_S9_an_ack_whose_commit_was_lost_is_not_refused_after_the_end_of_its_lea
     assert not run_range(seed, seed + 1).violations
 
 
+@pytest.mark.nightly
 def test_S8_S12_a_cell_that_falls_silent_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow responses count as unresponsive here: waiting callers are sent away, and the responses still arrive."""
     monkeypatch.setattr(cell_health, "SLOW_CALL_SECONDS", 0.05)
@@ -105,6 +106,7 @@ def test_S4_an_idempotency_key_that_is_forgotten_is_found(monkeypatch: pytest.Mo
     assert found("S4")
 
 
+@pytest.mark.nightly
 def test_S16_the_highest_ack_instead_of_the_contiguous_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeliveryState, "committed", property(lambda state: state.frontier))
 
