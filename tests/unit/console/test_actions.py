@@ -1,4 +1,4 @@
-"""Every change is made with the right to manage, and refused to everybody else and from everywhere else."""
+"""Every change is made with the right to manage, and is refused to other callers and from other websites."""
 
 from __future__ import annotations
 

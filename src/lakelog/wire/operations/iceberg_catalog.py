@@ -14,7 +14,7 @@ ROOT = "/iceberg/v1"
 _NAMESPACE = f"{ROOT}/namespaces/{{namespace}}"
 _TABLE = f"{_NAMESPACE}/tables/{{topic}}"
 _WAREHOUSE = Parameter("warehouse", {"type": "string"}, "Ignored: a token has one warehouse.")
-_PARENT = Parameter("parent", {"type": "string"}, "Only namespaces below this one, of which there are none.")
+_PARENT = Parameter("parent", {"type": "string"}, "Only namespaces below this one: the list is empty then.")
 _SNAPSHOTS = Parameter("snapshots", {"enum": ["all", "refs"]}, "Ignored: all snapshots are returned.")
 _PAGES = (
     Parameter("pageToken", {"type": "string"}, "Ignored: there is one page."),

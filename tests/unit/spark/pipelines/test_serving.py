@@ -41,7 +41,7 @@ def log(server: ThreadServer) -> lakelog.Lakelog:
 
 
 class Told:
-    """A `ServeListener` that keeps what it is told."""
+    """A `ServeListener` that records its calls."""
 
     def __init__(self) -> None:
         self.done: list[ServeSummary | SweepSummary] = []
