@@ -54,7 +54,7 @@ class Server(Fleet):
             return "ok", {"leases": [{**lease, "expires_at": self.expires.isoformat()}]}, ""
         if path.endswith("/lag"):
             ends = {"committed": 1, "frontier": 1, "high_watermark": 1, "acked": 1}
-            return "ok", {"partitions": [{"topic": TOPIC, "partition": 0, "epoch": 0, **ends}]}, ""
+            return "ok", {"partitions": [{"topic": TOPIC, "partition": 0, "epoch": 0, "status": "working", **ends}]}, ""
         return "ok", {"results": [{"ok": True}], "dead_letters": []}, ""
 
 
