@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lakelog.client._async.topic import AsyncTopic
-from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.reading.selecting import Deadline, Selection
 from lakelog.console.message_rows import Row, row_of
 from lakelog.errors import OffsetOutOfRange
-from lakelog.model.filter import Filter, FilterInput
-from lakelog.model.like import OutOfSteps, StepBudget
+from lakelog.model.filter import Filter
 from lakelog.model.partitioner import partition_of
 from lakelog.model.topic_info import TopicInfo
 
@@ -22,8 +21,6 @@ MAX_FOUND = 50
 MAX_BYTES = 64 << 20
 """The size of values after which a search stops."""
 PAGE = 10_000
-_STEPS = 1 << 26
-"""The most steps of a filter for one message. A message that needs more does not match."""
 Clock = Callable[[], float]
 
 
@@ -42,6 +39,10 @@ class Wanted:
     filter: Filter | None = None
     partition: int | None = None
     time: datetime | None = None
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(key=self.key, filter=self.filter)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,14 +91,14 @@ async def search(
     ends = {each.partition: (each.log_start, each.high_watermark) for each in info.partition_list}
     chosen = _partitions(info, wanted)
     done = Search(scanned=begin.scanned, found=begin.found)
-    deadline, size = clock() + SECONDS, 0
+    deadline, size = Deadline(at=clock() + SECONDS, clock=clock), 0
     first = begin.place or (chosen[0], -1)
     for partition in chosen[chosen.index(first[0]) :]:
         log_start, end = ends[partition]
         is_first = partition == first[0] and first[1] >= 0
         at = max(log_start, first[1]) if is_first else await _start(topic, partition, wanted, log_start)
         while at < end:
-            if clock() >= deadline or size >= MAX_BYTES or len(done.rows) >= most:
+            if deadline.is_over or size >= MAX_BYTES or len(done.rows) >= most:
                 return _stopped(done, chosen, ends, (partition, at))
             try:
                 page = await topic.fetch(partition, offset=at, limit=min(PAGE, end - at))
@@ -105,8 +106,9 @@ async def search(
                 at = await _start(topic, partition, wanted, log_start)  # Retention was faster.
                 continue
             size += sum(len(message.raw or b"") for message in page.messages)
-            budget = _Budget(most - len(done.rows), deadline, clock)
-            hits, looked_at = await asyncio.to_thread(_matches, page.messages, wanted, budget)
+            hits, looked_at = await asyncio.to_thread(
+                wanted.selection.select, page.messages, most=most - len(done.rows), deadline=deadline
+            )
             done.rows += map(row_of, hits)
             done.scanned += looked_at
             at = page.next_offset if looked_at == len(page.messages) else page.messages[looked_at].offset
@@ -137,44 +139,3 @@ def _stopped(done: Search, chosen: Sequence[int], ends: Mapping[int, tuple[int, 
     done.left = ends[at[0]][1] - at[1] + sum(end - log_start for log_start, end in (ends[each] for each in later))
     done.found += len(done.rows)
     return done
-
-
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    """The most messages to find, and the time at which to stop."""
-
-    most: int
-    deadline: float
-    clock: Clock
-
-
-def _matches(
-    messages: Sequence[ReceivedMessage[object]], wanted: Wanted, budget: _Budget
-) -> tuple[list[ReceivedMessage[object]], int]:
-    """Return the messages that match, and the number of messages that were examined: all, unless the budget ends."""
-    found: list[ReceivedMessage[object]] = []
-    for number, message in enumerate(messages, 1):
-        if wanted.key is not None and message.key != wanted.key:
-            continue
-        if wanted.filter is None or _selects(wanted.filter, message):
-            found.append(message)
-        if len(found) == budget.most or (wanted.filter is not None and budget.clock() >= budget.deadline):
-            return found, number
-    return found, len(messages)
-
-
-def _selects(wanted: Filter, message: ReceivedMessage[object]) -> bool:
-    subject = FilterInput(
-        key=message.key,
-        headers=message.headers,
-        value=message.raw,
-        content_type=message.content_type,
-        correlation_id=message.correlation_id,
-        offset=message.offset,
-        partition=message.partition,
-        steps=StepBudget(_STEPS),
-    )
-    try:
-        return wanted.matches(subject)
-    except OutOfSteps:
-        return False

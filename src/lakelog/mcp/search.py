@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.reading.selecting import Deadline, Selection
 from lakelog.errors import InvalidRequest, OffsetOutOfRange
-from lakelog.model.filter import Filter, FilterInput
+from lakelog.model.filter import Filter
 
 SCAN_BUDGET = 20_000
 """Messages that one search looks at."""
 MAX_PARTITIONS = 64
 """Partitions that one search covers."""
+SECONDS = 10.0
+"""The time after which a search stops."""
 _PAGE = 1000
 
 
@@ -45,21 +50,9 @@ class Wanted:
         """Whether the search begins at a position, and returns the first matches instead of the newest."""
         return self.offset is not None or self.since is not None
 
-    def matches(self, message: ReceivedMessage[Any]) -> bool:
-        if self.key is not None and message.key != self.key.encode():
-            return False
-        if self.where is None:
-            return True
-        subject = FilterInput(
-            key=message.key,
-            headers=message.headers,
-            value=message.raw,
-            content_type=message.content_type,
-            correlation_id=message.correlation_id,
-            offset=message.offset,
-            partition=message.partition,
-        )
-        return self.where.matches(subject)
+    @property
+    def selection(self) -> Selection:
+        return Selection(key=None if self.key is None else self.key.encode(), filter=self.where)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,14 +70,25 @@ class Found:
     continue_at: dict[int, int] = field(default_factory=dict)
 
 
-async def find_messages(topic: AsyncTopic[Any], wanted: Wanted) -> Found:
-    """Return the messages that match."""
+async def find_messages(
+    topic: AsyncTopic[Any], wanted: Wanted, *, clock: Callable[[], float] = time.monotonic
+) -> Found:
+    """Return the messages that match.
+
+    Args:
+        topic: The topic.
+        wanted: The messages to search for.
+        clock: The clock of the time limit. At the limit, a search from a position on says where to continue. A search
+            for the newest messages raises `InvalidRequest`, because it looks at the newest ones last.
+    """
     if wanted.offset is not None and wanted.partition is None:
         raise InvalidRequest("An offset needs a partition.")
     partitions = [wanted.partition] if wanted.partition is not None else await _partitions(topic)
     found, matches = Found(), list[ReceivedMessage[Any]]()
+    deadline = Deadline(at=clock() + SECONDS, clock=clock)
     for partition in partitions:
-        matches += await _scan(topic, partition, wanted, SCAN_BUDGET // len(partitions), found)
+        budget = SCAN_BUDGET // len(partitions)
+        matches += await _scan(topic, partition, wanted, budget, deadline, found)
     matches.sort(key=lambda message: message.appended_at)
     found.messages = matches[: wanted.limit] if wanted.is_forward else matches[-wanted.limit :]
     if wanted.is_forward:
@@ -104,7 +108,7 @@ async def _partitions(topic: AsyncTopic[Any]) -> Sequence[int]:
 
 
 async def _scan(
-    topic: AsyncTopic[Any], partition: int, wanted: Wanted, budget: int, found: Found
+    topic: AsyncTopic[Any], partition: int, wanted: Wanted, budget: int, deadline: Deadline, found: Found
 ) -> Sequence[ReceivedMessage[Any]]:
     """Return the matches of one partition, and add what was scanned to `found`."""
     matches: deque[ReceivedMessage[Any]] = deque(maxlen=None if wanted.is_forward else wanted.limit)
@@ -113,20 +117,25 @@ async def _scan(
     while budget > 0:
         page = await _page(topic, partition, start, min(budget, _PAGE))
         end = page.high_watermark if end is None else end
-        for message in page.messages:
-            found.scanned += 1
-            budget -= 1
-            if wanted.matches(message):
-                matches.append(message)
-                if wanted.is_forward and len(matches) == wanted.limit:
-                    if message.offset + 1 < end:
-                        found.continue_at[partition] = message.offset + 1
-                    return matches
-        if page.next_offset >= end:
+        most = wanted.limit - len(matches) if wanted.is_forward else _PAGE
+        some, examined = await asyncio.to_thread(wanted.selection.select, page.messages, most=most, deadline=deadline)
+        matches += some
+        found.scanned += examined
+        budget -= examined
+        is_stopped = examined < len(page.messages) or (wanted.is_forward and len(matches) == wanted.limit)
+        at = page.messages[examined - 1].offset + 1 if is_stopped else page.next_offset
+        if at >= end:
             return matches
-        start = {"offset": page.next_offset}
+        start = {"offset": at}
+        if is_stopped or deadline.is_over:
+            break
     if wanted.is_forward:
         found.continue_at[partition] = start["offset"]
+    elif deadline.is_over:
+        raise InvalidRequest(
+            f"The search took longer than {SECONDS:g} s. Give a partition, an offset or a time, or use a filter "
+            "that needs less work."
+        )
     return matches
 
 

@@ -71,8 +71,8 @@ class Tools:
         """Find messages of a topic by position, time, key or filter.
 
         With `offset` or `since` it returns the first matches from there on, otherwise the newest ones. One call looks
-        at 20,000 messages at most: `scanned` says how many, and `continue_at` at which offset of which partition to
-        continue.
+        at 20,000 messages at most, for 10 seconds: `scanned` says how many, and `continue_at` at which offset of which
+        partition to continue.
         """
         wanted = Wanted(
             partition=partition, offset=offset, since=since, key=key, where=self._filter(where), limit=limit

@@ -7,17 +7,21 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pytest
 from mcp import Client
 
 import lakelog
+from lakelog.client.reading import selecting
+from lakelog.errors import InvalidRequest
 from lakelog.mcp import search
 from lakelog.mcp.answers import clusters_answer
 from lakelog.mcp.serving import create_server
 from lakelog.model.dead_letter_clusters import DeadLetterClusters, cluster_dead_letters
 from lakelog.model.dead_letters import DeadLetter
+from lakelog.model.filter import parse
 from lakelog.model.kinds import DeadLetterState
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 
@@ -182,6 +186,29 @@ async def test_a_search_stops_at_its_budget(monkeypatch: pytest.MonkeyPatch) -> 
         answer = await ask(log, "find_messages", offset=3, **given)
         assert ([each["offset"] for each in answer["messages"]], answer["continue_at"]) == ([4], {})
         assert (await ask(log, "find_messages", **given))["scanned"] == 3
+
+
+async def test_a_costly_filter_stops_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with installation() as log:
+        ticks = (search.SECONDS / 3 * n for n in count())
+        topic, where = log.topic("orders"), parse("value like '%e_e_t%'")
+
+        def wanted(**given: Any) -> search.Wanted:
+            return search.Wanted(where=where, **given)
+
+        found = await search.find_messages(topic, wanted(partition=0, offset=0), clock=lambda: next(ticks))
+        assert (found.scanned, found.continue_at) == (3, {0: 3}), "the last two are left"
+        with pytest.raises(InvalidRequest, match="took longer than 10 s"):
+            await search.find_messages(topic, wanted(partition=0), clock=lambda: next(ticks))
+
+
+async def test_a_message_that_needs_too_many_steps_does_not_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with installation() as log:
+        given = {"topic": "orders", "partition": 0, "where": "value.text like '%d_lete_t%'", "payloads": True}
+        assert len((await ask(log, "find_messages", **given))["messages"]) == 5
+        monkeypatch.setattr(selecting, "MESSAGE_STEPS", 100)
+        answer = await ask(log, "find_messages", **given)
+        assert (answer["messages"], answer["scanned"]) == ([], 5)
 
 
 @pytest.mark.parametrize(
