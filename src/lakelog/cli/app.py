@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -35,6 +36,7 @@ from lakelog.cli import (
     verify,
     worker,
 )
+from lakelog.cli.commands import Source
 from lakelog.cli.failures import Commands
 from lakelog.cli.output import print_line, print_result
 from lakelog.cli.target import JsonOption
@@ -50,9 +52,46 @@ Exit codes:
   130  stopped by Ctrl-C
 """
 
+
+def version(json: JsonOption = False) -> None:
+    """Show the version."""
+    print_result(json, {"version": _version()}, _version())
+
+
+class _Root(Commands):
+    # In the order in which a new user needs them.
+    sources: ClassVar[Mapping[str, Source]] = {
+        "dev": dev.dev,
+        "topics": topics.app,
+        "apply": apply.apply,
+        "publish": publish.publish,
+        "tail": tail.tail,
+        "fetch": fetch.fetch,
+        "consume": consume.consume,
+        "worker": worker.worker,
+        "top": top.top,
+        "groups": groups.app,
+        "dead": dead.app,
+        "outbox": outbox.app,
+        "pipelines": pipelines.app,
+        "audit": audit.audit,
+        "mark": marks.mark,
+        "marks": marks.marks,
+        "serve": serve.serve,
+        "console": console.console,
+        "mcp": mcp.mcp,
+        "migrate": migrate.migrate,
+        "doctor": doctor.doctor,
+        "verify": verify.verify,
+        "backup": backup.app,
+        "tokens": tokens.app,
+        "version": version,
+    }
+
+
 # Plain help: loading rich would take longer than everything else combined.
 app = typer.Typer(
-    cls=Commands,
+    cls=_Root,
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -77,38 +116,6 @@ def root(
     """Durable topics on PostgreSQL. Start with `lakelog dev`."""
     if debug:
         os.environ["LAKELOG_DEBUG"] = "1"
-
-
-app.command()(dev.dev)
-app.command()(serve.serve)
-app.command()(migrate.migrate)
-app.command()(doctor.doctor)
-app.command()(verify.verify)
-app.add_typer(backup.app, name="backup")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(topics.app, name="topics")
-app.command()(apply.apply)
-app.command()(publish.publish)
-app.command()(fetch.fetch)
-app.command()(tail.tail)
-app.command()(consume.consume)
-app.command()(worker.worker)
-app.add_typer(groups.app, name="groups")
-app.command()(top.top)
-app.command()(audit.audit)
-app.command()(marks.mark)
-app.command()(marks.marks)
-app.command()(console.console)
-app.command()(mcp.mcp)
-app.add_typer(dead.app, name="dead")
-app.add_typer(outbox.app, name="outbox")
-app.add_typer(pipelines.app, name="pipelines")
-
-
-@app.command()
-def version(json: JsonOption = False) -> None:
-    """Show the version."""
-    print_result(json, {"version": _version()}, _version())
 
 
 def _version() -> str:

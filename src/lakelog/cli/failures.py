@@ -14,9 +14,8 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
-from lakelog.cli.help import tidy
+from lakelog.cli.commands import OnDemandGroup
 from lakelog.errors import (
     LakelogError,
     NotAuthenticated,
@@ -28,12 +27,6 @@ from lakelog.errors import (
 )
 
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
-
-_ORDER = (
-    *("dev", "topics", "apply", "publish", "tail", "fetch", "consume", "worker", "top", "groups", "dead"),
-    *("outbox", "pipelines", "audit", "mark", "marks"),
-    *("serve", "console", "mcp", "migrate", "doctor", "verify", "backup", "tokens", "version"),
-)
 
 # Packages of the `server` extra, which an installation of the client does not have.
 _SERVER_PACKAGES = frozenset(
@@ -54,16 +47,8 @@ _SERVER_PACKAGES = frozenset(
 _MCP_PACKAGES = frozenset(["mcp", "mcp_types"])
 
 
-class Commands(TyperGroup):
+class Commands(OnDemandGroup):
     """The root group, which turns the error of a command into a message and an exit code."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        tidy(self)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the commands in the order in which a new user needs them."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)
