@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakelog.coordinator.leasing.codec import decode_state, encode_state
 from lakelog.coordinator.leasing.incidents import LOST
 from lakelog.coordinator.leasing.operations import ReturnKind
 from lakelog.model.group import Fixed
@@ -78,6 +79,31 @@ def test_all_messages_of_a_lost_lease_are_lost_and_the_ack_of_a_suspect_ends_it(
     assert suspect.suspect
     partition.ack(suspect.token, 0, owner="bob")
     assert noted(partition) == [(ACKED, 0, 2, 0)]
+
+
+def test_a_lost_message_that_is_delivered_together_with_others_has_a_row_for_its_ack() -> None:
+    partition = Partition("aab")
+    partition.take(2)
+    partition.lose()
+    suspect = partition.take(1, owner="bob")
+    partition.ack(suspect.token, 0, owner="bob")
+    later = partition.take(2, owner="bob")
+    assert not later.suspect and list(later.offsets) == [1, 2]
+    partition.state = decode_state(encode_state(partition.state))
+    partition.ack(later.token, 1, 2, owner="bob")
+    assert noted(partition) == [(ACKED, 1, 2, 0)], "its first delivery was lost behind an earlier message of its key"
+
+
+def test_a_suspect_that_is_released_has_a_row_for_its_ack() -> None:
+    partition = Partition("a")
+    partition.take()
+    partition.lose()
+    partition.release(partition.take(1, owner="bob").token, 0, owner="bob")
+    partition.state = decode_state(encode_state(partition.state))
+    found = partition.take(1, owner="bob")
+    assert not found.suspect
+    partition.ack(found.token, 0, owner="bob")
+    assert noted(partition) == [(ACKED, 0, 3, 0)]
 
 
 def test_a_message_that_ends_its_owner_alone_dies_with_one_incident() -> None:

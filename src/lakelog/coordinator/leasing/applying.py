@@ -243,7 +243,8 @@ def _take_for_retry(state: DeliveryState, lease: Lease, offset: int, outcome: in
     """Remove a message that will be redelivered from the lease, and return its key."""
     key = lease.open[offset]
     _close(state, lease, offset, offset + 1, outcome)
-    state.histories.setdefault(offset, DeliveryHistory())
+    history = state.histories.setdefault(offset, DeliveryHistory())
+    history.lost = history.lost or outcome == DeliveryOutcome.EXPIRED
     if offset < state._cut_checked:
         state._cut_checked = -1
     return key

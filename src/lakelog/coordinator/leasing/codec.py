@@ -99,7 +99,7 @@ def encode_state(state: DeliveryState) -> bytes:
             [(offset, waiting.due_ms, waiting.key) for offset, waiting in state.waiting.items()],
             list(state.skipped.items()),
             [
-                (offset, history.deliveries, history.failures, history.suspect)
+                (offset, history.deliveries, history.failures, _suspicion(history))
                 for offset, history in state.histories.items()
             ],
             list(state.expires.items()),
@@ -127,13 +127,25 @@ def decode_state(body: bytes) -> DeliveryState:
         leases={lease[0]: (_lease if number > 1 else _lease_1)(*lease) for lease in leases},
         waiting={offset: WaitingMessage(due, key) for offset, due, key in waiting},
         skipped=dict(skipped),
-        histories={offset: DeliveryHistory(*history) for offset, *history in histories},
+        histories={offset: _history(*history) for offset, *history in histories},
         expires=dict(expires),
         counts=FinishedCounts(*counts),
         closed=closed,
     )
     index(state)
     return state
+
+
+def _suspicion(history: DeliveryHistory) -> bool | int:
+    """Return whether the message is a suspect: 0 instead of False if it was lost before.
+
+    Versions that do not keep lost messages read both as False.
+    """
+    return 0 if history.lost and not history.suspect else history.suspect
+
+
+def _history(deliveries: int, failures: int, suspicion: bool | int) -> DeliveryHistory:
+    return DeliveryHistory(deliveries, failures, bool(suspicion), lost=suspicion is not False)
 
 
 def _closed(details: list[Any], first_token: int, blocks: list[Any]) -> tuple[ClosedLeases, int]:

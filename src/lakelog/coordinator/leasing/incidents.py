@@ -87,7 +87,7 @@ def note_ends(decision: StepInProgress, lease: Lease, kind: IncidentKind, ranges
     for offset in found:
         history = histories[offset]
         # A released message was delivered more than once, too, and nothing was wrong with it.
-        if history.failures or lease.suspect:
+        if history.failures or history.lost:
             decision.incidents.append(
                 Incident(
                     kind=kind,

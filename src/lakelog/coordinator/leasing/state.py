@@ -89,11 +89,15 @@ class WaitingMessage:
 
 @dataclass(slots=True)
 class DeliveryHistory:
-    """Deliveries and failures of an unfinished message. The current delivery is included."""
+    """Deliveries and failures of an unfinished message. The current delivery is included.
+
+    `suspect` is true while the message waits after a lost lease. `lost` stays true after it.
+    """
 
     deliveries: int = 1
     failures: int = 0
     suspect: bool = False
+    lost: bool = False
 
 
 @dataclass(slots=True)

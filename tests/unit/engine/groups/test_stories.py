@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lakelog.coordinator.leasing.acquiring import ALONE_WITHIN_MS
 from lakelog.engine.leasing.consuming import Leased
 from lakelog.errors import InvalidRequest, TopicNotFound
 from lakelog.model.dead_letter_clusters import ClusterQuery, DeadLetterClusters
@@ -167,6 +168,26 @@ async def test_a_lost_message_that_is_then_acked() -> None:
         found = await lane(made, id_of(made, 6))
         assert kinds(found) == ["leased", "lost", "leased", "acked"]
         assert found.events[1].text == "w-1 was lost, or did not answer in time, after 31 s."
+
+
+async def test_a_lost_message_that_is_then_delivered_together_with_others() -> None:
+    async with shop(exact=True) as made:
+        await alone_in_partition_0(made)
+        await publish(made.engine, made.scope, "orders", text("other", partition=0))
+        await take(made, "w-1", 9)
+        made.clock.pass_by(seconds=25)
+        await publish(made.engine, made.scope, "orders", text("held", partition=1))
+        assert await take(made, "w-2"), "an owner that holds something gets no suspect at first"
+        made.clock.pass_by(seconds=6)
+        assert await take(made, "w-2", 2) == []
+        made.clock.pass_by(seconds=ALONE_WITHIN_MS / 1000)
+        (lease,) = await take(made, "w-2", 9)
+        assert (list(lease.offsets), lease.suspect) == ([6, 7], False)
+        await say(made, "w-2", lease, Verb.ACK)
+        for offset in (6, 7):
+            found = await lane(made, id_of(made, offset))
+            assert kinds(found) == ["leased", "lost", "leased", "acked"]
+            assert found.events[-1].owner == "w-2"
 
 
 async def test_each_group_has_a_lane_of_its_own() -> None:
