@@ -72,7 +72,12 @@ def print_table(
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values, one per line."""
-    shown = [(name, clean(str(text))) for name, text in fields.items()]
+    print_pairs([(name, str(text)) for name, text in fields.items()])
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print two columns. On a terminal, the second one is wrapped between words."""
+    shown = [(clean(first), clean(second)) for first, second in pairs]
     for line in tables.lay_out_fields(shown, _room()):
         print_line(line)
 

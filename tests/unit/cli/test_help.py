@@ -115,7 +115,7 @@ def test_the_commands_are_those_of_the_documentation() -> None:
     pipelines |= {f"pipelines run {name}" for name in ("iceberg", "sweep", "replay", "latest", "backfill", "copy")}
     pipelines |= {f"pipelines {verb} {name}" for verb in ("run", "plan") for name in ("tier", "compact")}
     alone = {"apply", "audit", "dev", "serve", "migrate", "publish", "fetch", "tail", "top", "consume", "worker"}
-    alone |= {"console", "doctor", "mark", "marks", "mcp", "verify"}
+    alone |= {"console", "doctor", "mark", "marks", "mcp", "story", "verify"}
     outbox = {f"outbox {verb}" for verb in ("install", "relay", "rejected list", "rejected retry", "rejected discard")}
     backup = {f"backup {verb}" for verb in ("begin", "list", "end", "restore")}
     assert leaves == {"version"} | alone | topics | tokens | groups | dead | pipelines | outbox | backup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import lakelog
-from lakelog.cli import messages, output, tokens
+from lakelog.cli import messages, output, story, tokens
 from lakelog.cli.app import app
+from lakelog.model.message_story import MessageState, MessageStory, StoryEvent, StoryLane
 from lakelog.model.token import Right, Token
 from tests.kit.waiting import eventually
 
@@ -95,6 +97,57 @@ def test_a_dead_letter_is_wrapped_between_words(log: lakelog.Lakelog, monkeypatc
     fields = lines[: lines.index("traceback")]
     assert all(len(line) <= 80 for line in fields)
     assert set(f"TimeoutError: {ERROR}".split()) <= set(" ".join(fields).split())
+
+
+def test_a_story_is_wrapped_between_words_with_its_errors(
+    log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [letter, *_] = log.group("billing").dead_letters().list()
+    lines = screen(monkeypatch, "story", letter.id)
+    assert all(len(line) <= 80 for line in lines) and "billing: dead" in lines
+    steps = " ".join(" ".join(lines[lines.index("billing: dead") + 1 :]).split())
+    assert "Z Leased by " in steps and "and the message became a dead letter. TimeoutError: " + ERROR in steps
+    place = ("story", f"{letter.partition}:{letter.offset}", "--topic", letter.topic)
+    assert screen(monkeypatch, *place) == lines
+    piped = screen(monkeypatch, *place, watched=False)
+    assert sum(line.endswith(f"TimeoutError: {ERROR}") for line in piped) == 1, "errors are whole in a pipe"
+    told = json.loads("\n".join(screen(monkeypatch, *place, "--json", watched=False)))
+    assert [event["kind"] for event in told["lanes"][0]["events"]] == ["leased", "died"]
+    assert told["lanes"][0]["events"][1]["traceback"] and told["id"] == letter.id
+
+
+def test_a_story_of_a_redriven_message_that_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+    def event(kind: str, text: str, **given: Any) -> StoryEvent:
+        return StoryEvent(kind=kind, text=text, **{"message_id": "1-0-7", **given})
+
+    failed = event(
+        "failed", "Attempt 1 failed after 5 ms.", at=at, next_at=at + timedelta(seconds=1), error="E: \x1b[2J"
+    )
+    events = (failed, event("redriven", "Redriven as 1-0-9."), event("waiting", "Waits.", message_id="1-0-9"))
+    lane = StoryLane(group="billing", state=MessageState.WAITING, events=events)
+    story.print_story(MessageStory(id="1-0-7", status="removed", topic="orders", partition=0, offset=7, lanes=(lane,)))
+    assert capsys.readouterr().out.splitlines() == [
+        "id        1-0-7",
+        "status    removed",
+        "topic     orders",
+        "place     0:7",
+        "appended  unknown",
+        "",
+        "billing: waiting",
+        "  2026-01-31 12:00:00.000Z  Attempt 1 failed after 5 ms. Next attempt from 2026-01-31 12:00:01.000Z on.",
+        "                            E: \\x1b[2J",
+        "  time not recorded         Redriven as 1-0-9.",
+        "  now                       Waits. (1-0-9)",
+    ]
+    story.print_story(MessageStory(id="1-0-8", status="unknown"))
+    assert capsys.readouterr().err == "No group reads the topic, or the message is not in the log.\n"
+
+
+def test_a_place_needs_its_topic(log: lakelog.Lakelog) -> None:
+    result = CliRunner().invoke(app, ["story", "0:1", "--url", URL])
+    assert result.exit_code == 2 and "needs --topic" in result.stderr
 
 
 def test_messages_have_headings_on_a_terminal_only(log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch) -> None:
