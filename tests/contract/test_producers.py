@@ -180,3 +180,18 @@ async def test_a_retry_sent_to_both_servers_at_once_goes_in_once(backing: Backin
             assert won.base == sequence
             assert [list(answer.verdicts) for answer in lost] == [[sequenced(0, Verdict.DUPLICATE, sequence)]] * 3
         assert len(await read_all(one, pid)) == 10
+
+
+async def test_numbers_continue_whether_batches_are_appended_alone_or_together(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        pid, producer = await create_one(one), new_producer()
+        assert (await appended(one, numbered(pid, run(producer, 0, count=3)))).base == 0
+        together = numbered(pid, run(producer, 1), run(producer, 2, start=1))
+        assert (await appended(other, together)).base == 3
+        assert (await appended(other, numbered(pid, run(producer, 3, count=2)))).base == 5
+        for sequence, offset in enumerate([0, 3, 4, 5]):
+            alone = await refused(one, numbered(pid, run(producer, sequence)))
+            assert list(alone.verdicts) == [sequenced(0, Verdict.DUPLICATE, offset)]
+        again = await refused(one, together)
+        assert list(again.verdicts) == [sequenced(0, Verdict.DUPLICATE, 3), sequenced(1, Verdict.DUPLICATE, 4)]
+        assert list((await refused(one, numbered(pid, run(producer, 5)))).verdicts) == [sequenced(0, Verdict.GAP)]

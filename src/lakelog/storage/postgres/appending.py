@@ -34,23 +34,29 @@ class Appender:
 
     async def append(self, appends: Sequence[Append]) -> list[Appended | Refused]:
         if len(appends) == 1 and _is_one_batch(appends[0]):
-            return [await self._append_one(appends[0])]
-        answers, _ = await self._append("batches_append", appends)
+            answers = await self._append_one(appends[0])
+        else:
+            answers, _ = await self._append("batches_append", appends)
         if any(isinstance(answer, Refused) and answer.verdicts for answer in answers.values()):
             # The first write of a repeat is visible even if its wait for the standby was cancelled.
             await self._database.await_standby()
         return [answers[append.pid] for append in appends]
 
-    async def _append_one(self, append: Append) -> Appended | Refused:
-        """Append one batch, with a statement that takes two thirds of the time of the general one."""
+    async def _append_one(self, append: Append) -> dict[int, Appended | Refused]:
+        """Append one batch, with a statement that takes less time than the general one."""
         (payload,) = append.payloads
-        arguments = (append.pid, append.epoch, payload.count, len(payload.data), payload.data)
+        query, arguments = (
+            "batches_append_one",
+            [append.pid, append.epoch, payload.count, len(payload.data), payload.data],
+        )
+        for run in append.sequenced:
+            query, arguments = "batches_append_numbered", [*arguments, run.producer, run.sequence]
         answers: dict[int, Appended | Refused] = {}
         roll = await self.roll()
         while append.pid not in answers:
-            rows = await self._write("batches_append_one", roll, *arguments)
+            rows = await self._write(query, roll, *arguments)
             roll = self._sort_out(rows, {append.pid: append}, answers) or roll
-        return answers[append.pid]
+        return answers
 
     async def deliver(self, appends: Sequence[Append]) -> tuple[list[Appended | Refused], list[tuple[int, bytes]]]:
         """Deliver scheduled messages as described in `ScheduledStore.deliver`, with keys as (pid, mark)."""
@@ -175,7 +181,9 @@ class _AppendColumns:
 
 
 def _is_one_batch(append: Append) -> bool:
-    return len(append.payloads) == 1 and not append.sequenced and not append.keyed
+    """Return whether this is a single batch without idempotency keys, which a producer may have numbered as a whole."""
+    numbered = [(run.start, run.count) for run in append.sequenced]
+    return not append.keyed and len(append.payloads) == 1 and numbered in ([], [(0, append.payloads[0].count)])
 
 
 def _columns(appends: Iterable[Append]) -> list[list[Any]]:

@@ -19,6 +19,15 @@ with decided as materialized (
 )
 select * from decided;
 
+-- batches_append_numbered: the same for one batch of one partition that a producer numbered
+with decided as materialized (
+    select * from lakelog.append($1::integer, $2::bigint, $3::integer, $4::integer, $5::bigint, $7::bytea, $8::bigint)
+), stored as (
+    insert into lakelog.hot_{roll} (pid, end_offset, count, bytes_end, appended_at, epoch, payload)
+    select d.pid, d.base + $4, $4, d.bytes_base + $5, d.appended_at, d.epoch, $6::bytea from decided d where d.status = 0
+)
+select * from decided;
+
 -- batches_redrive: appends, and marks the dead letters in the same statement
 with decided as materialized (
     select * from lakelog.redrive($19, $20, $21, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
