@@ -98,13 +98,14 @@ class Topic:
             return []
         return [positions[partition].offset for partition in sorted(positions)]
 
-    def driver(self, **options: str) -> Driver:
+    def driver(self, name: str | None = None, **options: str) -> Driver:
         """Start the same query in a separate process."""
         folder = self.folder("one")
         query = Query(
             source={"topic": self.name, "url": self.lake.url, **options},
             checkpoint=str(folder / "checkpoint"),
             sink_options={"path": str(folder / "table")},
+            name=name,
         )
         return Driver(queries=[query])
 
@@ -262,7 +263,7 @@ def test_a_query_reads_new_messages_and_added_partitions(lake: Lake) -> None:
         eventually(lambda: topic.read_all(), within=180)
         eventually(lambda: topic.committed() == topic.ends())
         [member] = lake.log.group(topic.group).describe().members
-        assert member.client_host == "127.0.0.1 (spark)"
+        assert member.client_host == f"127.0.0.1 (spark: id {query.id})"
         assert member.member_id.startswith("spark-")
     finally:
         query.stop()
@@ -354,12 +355,15 @@ def test_describe_shows_a_query_beside_workers_with_true_lag_and_misses_it_when_
             pass
 
         log.start()
-        process = topic.driver(group=topic.group, start="earliest", sessionMs="4000").start(supervisor)
+        process = topic.driver(name="counts", group=topic.group, start="earliest", sessionMs="4000").start(supervisor)
         eventually(lambda: topic.committed() == [10, 10, 10], within=180)
         process.stop()
         topic.publish(12)
         shown = eventually(lambda: lagging(cli, topic.group, 12), within=1)
-        assert [member["client_host"] for member in shown["members"]] == ["127.0.0.1 (spark)"]
+        [member] = shown["members"]
+        identity = json.loads((topic.folder("one") / "checkpoint" / "metadata").read_text())["id"]
+        assert member["client_host"] == f"127.0.0.1 (spark: counts, id {identity})"
+        assert member["client_host"] in cli.run("groups", "describe", topic.group).out
         assert shown["kind"] == "cursor"
         process.kill9()
         killed = time.monotonic()

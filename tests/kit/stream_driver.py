@@ -30,6 +30,7 @@ class Query:
     sink: str = "parquet"
     sink_options: dict[str, str] = field(default_factory=dict)
     columns: list[str] = field(default_factory=lambda: ["*"])
+    name: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ def main(text: str) -> None:
             frame = spark.readStream.format("lakelog").options(**query.source).load()
             writer = frame.selectExpr(*query.columns).writeStream.format(query.sink).options(**query.sink_options)
             writer = writer.option("checkpointLocation", query.checkpoint)
+            writer = writer.queryName(query.name) if query.name else writer
             running.append((writer.trigger(availableNow=True) if driver.available_now else writer).start())
         print("started", flush=True)
         if not driver.available_now:

@@ -133,13 +133,21 @@ class AcknowledgeGeneration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostChanged:
+    """Sets the host of a member, which is only shown. It does nothing if the member does not exist."""
+
+    member_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
     """Sets the number of partitions of topics; 0 for a deleted topic."""
 
     counts: Mapping[str, int]
 
 
-Operation = JoinGroup | LeaveGroup | EvictMembers | AcknowledgeGeneration | TopicsChanged
+Operation = JoinGroup | LeaveGroup | EvictMembers | AcknowledgeGeneration | HostChanged | TopicsChanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +168,9 @@ def step(
             counts.update(operation.counts)
         elif isinstance(operation, AcknowledgeGeneration):
             _acknowledge(members, operation, state.generation)
+        elif isinstance(operation, HostChanged):
+            if operation.member_id in members:
+                members[operation.member_id] = replace(members[operation.member_id], host=operation.host)
         else:
             others |= _change(members, operation, now_ms)
     replanned = others or any(counts[topic] != count for topic, count in state.counts.items())

@@ -49,11 +49,19 @@ class JoinRequest(NewGroupSettings, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
-    """A heartbeat of a member, with the last generation that it received."""
+    """A heartbeat of a member, with the last generation that it received.
+
+    Attributes:
+        group: The name of the group.
+        member_id: The id of the member.
+        generation: The last generation that the member received.
+        client: The program of the member, instead of the one with which it joined; shown with its address.
+    """
 
     group: Name
     member_id: Identity
     generation: Natural
+    client: Annotated[str, Meta(pattern="^[A-Za-z0-9._ :,-]{1,150}$")] | None = None
 
 
 class LeaveRequest(Request, frozen=True, kw_only=True):

@@ -201,14 +201,15 @@ class Group:
         """
         return self._calls.call(operations.JOIN, request)
 
-    def heartbeat(self, member_id: str, generation: int) -> Membership:
+    def heartbeat(self, member_id: str, generation: int, client: str | None = None) -> Membership:
         """Keep a member in the group. Return its current partitions.
 
         Args:
             member_id: The id of the member. A member that is no longer in the group raises `UnknownMember`.
             generation: The last generation that the member received.
+            client: The program of the member, such as "spark: totals"; shown with its address. Default: unchanged.
         """
-        request = HeartbeatRequest(group=self.name, member_id=member_id, generation=generation)
+        request = HeartbeatRequest(group=self.name, member_id=member_id, generation=generation, client=client)
         return self._calls.call(operations.HEARTBEAT, request)
 
     def leave(self, member_id: str) -> None:

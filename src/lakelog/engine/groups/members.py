@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from lakelog.coordinator.membership import (
     AcknowledgeGeneration,
+    HostChanged,
     JoinGroup,
     LeaveGroup,
     Member,
@@ -78,7 +79,7 @@ class Members:
             host: The address of the member's machine; shown with the kind of its program.
         """
         if request.client:
-            host = f"{host} ({request.client})".strip()
+            host = _host(host, request.client)
         _check(request, host)
         topics = [await self._topics.find(scope, name) for name in dict.fromkeys(request.topics)]
         group = await self._directory.resolve(scope, request.group, request, kind=request.kind, create=True)
@@ -110,7 +111,7 @@ class Members:
     async def heartbeat(self, scope: Scope, request: HeartbeatRequest) -> Membership:
         """Record that the member is alive and knows that generation, and return the current membership."""
         group = await self._directory.resolve(scope, request.group, create=False)
-        return await self._current(group, request.member_id, request.generation)
+        return await self._current(group, request.member_id, request.generation, request.client)
 
     async def leave(self, scope: Scope, request: LeaveRequest) -> None:
         """Leave the group; its partitions are free immediately.
@@ -212,7 +213,9 @@ class Members:
         """Write the heartbeats that this process has collected. They count from now on, not from a later write."""
         await asyncio.gather(*(heartbeats.flush() for heartbeats in self._heartbeats.values()))
 
-    async def _current(self, group: Group, member_id: str, generation: int | None) -> Membership:
+    async def _current(
+        self, group: Group, member_id: str, generation: int | None, client: str | None = None
+    ) -> Membership:
         group_members = self._members_of(group)
         if generation is not None:
             # Before reading: a member that is late, but makes a call, must not be evicted by it.
@@ -224,6 +227,10 @@ class Members:
             group_members.seen(member_id, HEARTBEAT_WITHIN_SECONDS)
             if member.revoked and generation >= member.fence:
                 operations.append(AcknowledgeGeneration(member_id=member_id, generation=generation))
+        host = member.host if client is None else _host(member.host.partition("(")[0], client)
+        if host != member.host:
+            _check_label("A member's host", host)
+            operations.append(HostChanged(member_id=member_id, host=host))
         counted = await self._counted(group, state, member.topics)
         if any(state.counts.get(topic) != count for topic, count in counted.counts.items()):
             operations.append(counted)
@@ -277,6 +284,11 @@ def _check(request: JoinRequest, host: str) -> None:
         raise InvalidRequest(
             f"The session timeout must be from {MIN_SESSION_MS} to {MAX_SESSION_MS} ms, not {request.session_ms}."
         )
+
+
+def _host(address: str, client: str) -> str:
+    """Return the address of a member with the program that it runs."""
+    return f"{address.strip()} ({client})".strip()
 
 
 def _check_label(what: str, text: str) -> None:

@@ -27,6 +27,8 @@ from lakelog.errors import (
 from lakelog.model.group import GroupKind
 from lakelog.model.membership import JoinRequest, Membership
 from lakelog.model.seek import GroupPosition
+from lakelog.spark.session import ConnectionSettings
+from lakelog.spark.streaming.naming import MemberName
 from lakelog.spark.streaming.options import StreamOptions
 from lakelog.spark.streaming.planning import Offsets, by_epoch, grown
 
@@ -61,6 +63,8 @@ class StreamMember:
         self._positions: dict[int, GroupPosition] = {}
         self._sure_until = 0.0
         self._failure: LakelogError | None = None
+        self.is_named = False
+        """Whether a task was asked to report the name and the id of the query."""
         self._thread: threading.Thread | None = None
 
     def begin(self, at: Offsets) -> dict[int, GroupPosition]:
@@ -108,6 +112,14 @@ class StreamMember:
     def epochs(self) -> dict[int, int]:
         with self._lock:
             return {partition: position.epoch for partition, position in self._positions.items()}
+
+    def name_by_task(self, connection: ConnectionSettings) -> MemberName:
+        """Return what a task needs to report the query to the group."""
+        with self._lock:
+            self.is_named = True
+            return MemberName(
+                connection=connection, group=self.name, member_id=self._member_id, generation=self._generation()
+            )
 
     def leave(self) -> None:
         """Leave the group, and end the heartbeats."""
@@ -207,7 +219,7 @@ class StreamMember:
         if len(membership.assigned.get(self.topic, ())) < len(self._group.positions(self.topic)):
             self._group.leave(self._member_id)
             raise StaleGeneration()
-        self._member.membership = membership
+        self._member.membership, self.is_named = membership, False
 
     def _replaced(self) -> StaleGeneration:
         others = [each for each in self._group.describe().members if each.member_id != self._member_id]

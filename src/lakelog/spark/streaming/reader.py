@@ -34,6 +34,7 @@ from lakelog.spark.session import ConnectionSettings, client, connection_of, sho
 from lakelog.spark.streaming.handover import Handover
 from lakelog.spark.streaming.idle_wait import IdleWait
 from lakelog.spark.streaming.member import StreamMember
+from lakelog.spark.streaming.naming import NamingPartition
 from lakelog.spark.streaming.options import StreamOptions, parse_stream_options
 from lakelog.spark.streaming.pacing import Pacing
 from lakelog.spark.streaming.planning import (
@@ -126,7 +127,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost = reached.lost + self._lost_in_plan + self._skip(removed(due, marks.starts))
         self._lost_in_plan = 0
         read_at = None if self._options.group is None else marks.now
-        self._handover.start(self._small(replace(self._offset(marks.incarnation, begin, end), read_at=read_at)))
+        if not self._needs_a_task:
+            self._handover.start(self._small(replace(self._offset(marks.incarnation, begin, end), read_at=read_at)))
         if self._member is not None:
             self._member.confirm()
         return replace(self._offset(marks.incarnation, begin, end), read_at=read_at, lost=lost).to_json()
@@ -137,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._join(Restart(planned=until, finished=False))
         failpoints.hit("spark.before_planning")
         small = self._small(until)
-        if self._handover.finish(small):
+        if not self._needs_a_task and self._handover.finish(small):
             failpoints.hit("spark.after_planning")
             self.__class__ = HandingReader
             # Spark reads it in a task if it loses the rows.
@@ -152,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A partition that was added later is read by the next micro-batch.
         wanted = [read_range for read_range in ranges_of(plan) if read_range.partition in until.end]
         place = ReadTarget.of(self._connection, plan, self._options.store, self._options.columns)
-        return split_partitions(replace(self._lenient(place), view=self._view(until)), wanted)
+        return self._naming(split_partitions(replace(self._lenient(place), view=self._view(until)), wanted), small)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._options.max_messages is None else ReadMaxRows(self._options.max_messages)
@@ -185,6 +187,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SplitPartition):
             failpoints.hit("spark.in_task")
+        if isinstance(partition, NamingPartition):
+            partition.member.report()
         with short_errors():
             yield from read_split(partition)
 
@@ -260,6 +264,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         ranges = {number: (until.begin.get(number, 0), end) for number, end in until.end.items()}
         return SplitPartition(place, tuple(ranges_in(ranges)))
+
+    @property
+    def _needs_a_task(self) -> bool:
+        """Whether a task still has to report the query to its group, so that the micro-batch is not handed over."""
+        return self._options.group is not None and (self._member is None or not self._member.is_named)
+
+    def _naming(self, parts: list[SplitPartition], small: SplitPartition) -> list[SplitPartition]:
+        """Let the first task report the query, once; also a task of an empty micro-batch."""
+        if self._member is None or not self._needs_a_task:
+            return parts
+        first, *others = parts or [SplitPartition(small.place, ())]
+        return [NamingPartition(first, self._member.name_by_task(self._connection)), *others]
 
     def _resolved(self, marks: Watermarks) -> StreamOptions:
         """Return the options with the offsets at which the messages of the start time begin."""

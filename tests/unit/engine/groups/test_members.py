@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog import failpoints
 from lakelog.engine import changes as changes_module
@@ -607,6 +608,27 @@ async def test_a_cursor_group_waits_for_the_heartbeat_with_the_new_generation() 
         described = await two.describe()
         assert (described.state, described.rebalancing_ms) == ("stable", 250)
         assert await two.heartbeat("B", 2) == (3, {"orders": [3, 4, 5]})
+
+
+async def test_a_heartbeat_says_what_a_member_runs_without_a_rebalance_and_revives_nobody() -> None:
+    async with servers(2) as (_, [one, two]):
+        await one.join("A", host="10.0.0.7", client="spark")
+        beat = HeartbeatRequest(group="billing", member_id="A", generation=1, client="spark: totals, id 5a7c")
+        told = await two.members.heartbeat(two.scope, beat)
+        assert (told.generation, shown(told.assigned)) == (1, {"orders": [0, 1, 2, 3, 4, 5]})
+        [member] = (await one.describe()).members
+        assert member.client_host == "10.0.0.7 (spark: totals, id 5a7c)"
+        writes = server_store(one).groups.calls["write"]
+        await two.members.heartbeat(two.scope, beat)
+        await one.heartbeat("A", 1)
+        assert server_store(one).groups.calls["write"] == writes
+        assert [each.client_host for each in (await one.describe()).members] == [member.client_host]
+        with pytest.raises(InvalidRequest):
+            await one.members.heartbeat(one.scope, replace(beat, client="x" * 200))
+        await one.leave("A")
+        with pytest.raises(UnknownMember):
+            await two.members.heartbeat(two.scope, beat)
+        assert await one.names() == []
 
 
 async def test_added_partitions_are_shared_out_at_the_next_heartbeat() -> None:
