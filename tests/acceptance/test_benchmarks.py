@@ -108,7 +108,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
     ("name", "peers", "less_is_better"),
     [
         _slow("publish-latency", {"insert", "ours_without_server"}, True),
-        ("consume-objects", {"jobs"}, False),
+        _slow("consume-objects", {"jobs"}, False),
         _slow("consume-arrow", {"jobs"}, False),
         _slow("consume-handler", {"redis"}, False),
         _slow("consume-handler-delivery", set(), False),

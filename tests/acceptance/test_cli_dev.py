@@ -155,6 +155,7 @@ def test_an_object_store_that_is_not_supported_is_refused_before_anything_is_cre
     assert "s3://bucket/prefix" in done.err and not list(folder.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that PostgreSQL's user cannot reach")
 def test_roots_closed_folder_keeps_its_database_elsewhere_and_says_where(folder: Path) -> None:
     closed = folder / "closed"

@@ -22,7 +22,7 @@ from tests.kit.waiting import eventually
 PROGRAM = Path(__file__).with_name("worker_program.py")
 
 
-@pytest.fixture(params=["http", "postgresql"])
+@pytest.fixture(params=["http", pytest.param("postgresql", marks=pytest.mark.nightly)])
 def place(request: pytest.FixtureRequest) -> str:
     """Return a URL where another process can reach the messages."""
     if request.param == "http":

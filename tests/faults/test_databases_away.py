@@ -103,6 +103,7 @@ def test_one_cell_that_is_away_stops_only_its_partitions(cluster: Cluster, own_c
         cluster.drop_database(url)
 
 
+@pytest.mark.nightly
 def test_a_server_starts_without_a_cell_that_does_not_respond(cluster: Cluster) -> None:
     url, cell_url, port = cluster.create_database(), cluster.create_database(), free_port()
     asyncio.run(migrate(url, {"east": cell_url}))

@@ -129,6 +129,7 @@ def p99(latencies: list[float]) -> float:
     return sorted(latencies)[int(len(latencies) * 0.99)]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_a_server_that_slept_across_a_drop_and_a_recreate_reuses_no_offset(cluster: Cluster, size: Size) -> None:
     """S3, S5. Calls wait in a suspended server while the topic is purged, its table dropped, deleted and recreated."""

@@ -166,10 +166,9 @@ def test_a_key_in_back_off_does_not_slow_down_the_others(cluster: Cluster, size:
     assert_leases_valid(lease_history(tmp_path, truth))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "options", [pytest.param('{"concurrency": 64}', marks=pytest.mark.nightly), '{"prefetch": 50}']
-)
+@pytest.mark.parametrize("options", ['{"concurrency": 64}', '{"prefetch": 50}'])
 def test_only_messages_that_kill_their_process_become_dead_letters(
     cluster: Cluster, size: Size, tmp_path: Path, options: str
 ) -> None:

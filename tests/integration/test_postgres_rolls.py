@@ -133,6 +133,7 @@ async def test_a_rolled_table_is_frozen_once(database: str) -> None:
         await store.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 async def test_autovacuum_freezes_each_rolled_table_once() -> None:
     """Otherwise each table is read again when its rows are old, and many tables get old together."""

@@ -115,6 +115,7 @@ def test_a_repeated_ack_is_recognised_for_a_minute_at_2500_leases_a_second_s9() 
     assert len(rush.state.closed.details) > 500, "most of the space is left for details"
 
 
+@pytest.mark.nightly
 def test_the_worst_mix_of_outcomes_takes_at_most_64_kib_of_a_snapshot_s9() -> None:
     rush, rng = Rush(), random.Random(7)
     rush.run(SECONDS, lambda: [rng.choice(list(DeliveryOutcome))] * 2)

@@ -175,6 +175,7 @@ def test_S11_a_commit_of_unknown_outcome_that_is_taken_for_done_is_found(monkeyp
     assert found("S8", "S9", "S10", "S11", "S12", "S16", "unexpected", "the run failed")
 
 
+@pytest.mark.nightly
 def test_L8_a_repeated_consume_that_does_not_look_for_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Dispatcher, "_search", lambda self, ask: None)
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from prove.simulation.run import simulate
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -44,6 +46,7 @@ def test_being_watched_changes_nothing() -> None:
         assert watched.run == alone.run
 
 
+@pytest.mark.nightly
 def test_chance_draws_every_kind_of_thing() -> None:
     runs = [simulate(seed) for seed in range(100)]
     tables = {name for each in runs for name, rows in each.tables.by_name.items() if len(rows)}
