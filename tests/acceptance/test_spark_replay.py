@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,12 +13,12 @@ import pytest
 
 import lakelog
 from lakelog import failpoints
+from lakelog.cli.submit import main as submit
 from lakelog.errors import Conflict, GroupNotFound, PipelineBusy, TopicNotFound, Unavailable
 from lakelog.model.pipeline import RunState
 from lakelog.spark import replay
 from lakelog.spark.pipelines import replaying
 from lakelog.spark.pipelines.replaying import ReplaySummary
-from lakelog.spark.pipelines.submit import main as submit
 from tests.acceptance.cli_kit import Cli
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
@@ -224,8 +225,9 @@ def test_spark_submit_can_run_it(
     spark: SparkSession, log: lakelog.Lakelog, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create(log, 20)
-    assert submit(["replay", "--topic", "orders", "--to", "copies", "--url", url, "--dry-run"]) == 0
-    assert '"remaining": 20' in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        submit(["replay", "--topic", "orders"])
-    assert "replay needs --topic and --to" in capsys.readouterr().err
+    for arguments, code in (["orders", "--to", "copies", "--url", url, "--dry-run"], 0), (["orders"], 2):
+        with pytest.raises(SystemExit) as ended:
+            submit(["replay", *arguments])
+        assert ended.value.code == code
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["remaining"] == 20 and "Missing option '--to'" in shown.err

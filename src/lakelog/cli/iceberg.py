@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakelog.cli.output import print_result, say
-from lakelog.cli.pipeline_options import ConfOption, MasterOption, find_connection, make_sessions
+from lakelog.cli.pipeline_options import ConfOption, DryOption, EveryOption, MasterOption, parse_every, spark_run
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import parse_duration
 from lakelog.model.display import show_count
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ def run_iceberg(
             metavar="[TOPIC]...", help="The topics. Default: all, one after another.", autocompletion=complete_topic
         ),
     ] = None,
-    every: Annotated[str | None, typer.Option(metavar="DURATION", help="Run at this interval until stopped.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    every: EveryOption = None,
+    dry_run: DryOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
@@ -40,7 +39,7 @@ def run_iceberg(
     from lakelog.spark.pipelines.iceberg import run_iceberg as run
     from lakelog.spark.pipelines.jobs import stoppable
 
-    period = None if every is None else parse_duration(every).total_seconds()
+    period = parse_every(every)
     job = IcebergJob(topics=tuple(topics or ()), every_seconds=period, dry_run=dry_run)
 
     def ended(done: IcebergSummary) -> None:
@@ -71,16 +70,10 @@ def run_latest(
     A run reads the messages since the last one. You can stop it at any time. Engines find the table as TOPIC__latest
     at /iceberg of the server.
     """
-    from lakelog.spark.pipelines.jobs import stoppable
     from lakelog.spark.pipelines.latest import run_latest as run
 
-    connection = find_connection(url, token)
-    sessions = make_sessions(f"lakelog latest {topic}", master, conf)
-    try:
-        with stoppable():
-            done = run(connection, lambda: sessions.spark, topic, buckets)
-    finally:
-        sessions.stop()
+    with spark_run(f"lakelog latest {topic}", master, conf, url, token) as (connection, sessions):
+        done = run(connection, lambda: sessions.spark, topic, buckets)
     covered = {str(partition): end for partition, end in sorted(done.covered.items())}
     as_of = None if done.as_of is None else done.as_of.isoformat()
     print_result(json, {"topic": topic, **done.figures(), "covered": covered, "as_of": as_of}, _latest_line(done))

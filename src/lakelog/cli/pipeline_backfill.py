@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.output import print_result, say
-from lakelog.cli.pipeline_options import ConfOption, DryOption, MasterOption, find_connection, make_sessions
-from lakelog.cli.progress_bar import ProgressBar
+from lakelog.cli.output import print_result
+from lakelog.cli.pipeline_options import (
+    ConfOption,
+    DryOption,
+    MasterOption,
+    RateOption,
+    SinceOption,
+    ToOption,
+    spark_run,
+)
+from lakelog.cli.pipeline_screen import MessageBar, stopped_line
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic
 from lakelog.cli.units import parse_rate
 from lakelog.errors import InvalidRequest
@@ -17,16 +24,12 @@ from lakelog.model.display import show_count
 
 if TYPE_CHECKING:
     from lakelog.spark.pipelines.backfilling import BackfillSummary
-    from lakelog.spark.pipelines.jobs import SparkSessions
 
 NameOption = Annotated[str | None, typer.Option(help="A run with the same name continues, and adds nothing twice.")]
 LoadOption = Annotated[
     bool, typer.Option("--load", help="Load with original times, or fail. Default: if the topic has no messages.")
 ]
 PublishOption = Annotated[bool, typer.Option("--publish", help="Publish, also into a topic without messages.")]
-RateOption = Annotated[
-    str | None, typer.Option(metavar="RATE", help="Publish at most this many, such as 1000/s, on average.")
-]
 
 
 def run_backfill(
@@ -65,27 +68,25 @@ def run_backfill(
         rate=None if rate is None else parse_rate(rate),
         dry_run=dry_run,
     )
-    connection = find_connection(url, token)
-    sessions = make_sessions(f"lakelog backfill {topic}", master, conf)
-    _run(
-        sessions, name, json, lambda show: run(connection, parquet_files(sessions.spark, files), job, on_progress=show)
-    )
+    bar = MessageBar()
+    with (
+        spark_run(f"lakelog backfill {topic}", master, conf, url, token, stopped_line(name)) as (connection, spark),
+        bar,
+    ):
+        done = run(connection, parquet_files(spark.spark, files), job, on_progress=bar.show)
+    _print(done, json)
 
 
 def run_copy(
     topic: Annotated[str, typer.Argument(help="The topic to read.")],
-    to: Annotated[
-        str, typer.Option("--to", metavar="TOPIC", help="The topic to write.", autocompletion=complete_topic)
-    ],
+    to: ToOption,
     from_url: Annotated[
         str | None, typer.Option(metavar="URL", help="The server with the topic to read. Default: --url.")
     ] = None,
     from_token: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="The token for it. Default: --token, without --from-url.")
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin with messages appended at this time or later.")
-    ] = None,
+    since: SinceOption = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="End before messages appended at this time or later.")
     ] = None,
@@ -118,10 +119,11 @@ def run_copy(
         rate=None if rate is None else parse_rate(rate),
         dry_run=dry_run,
     )
-    connection = find_connection(url, token)
-    source = source_of(connection, from_url, from_token)
-    sessions = make_sessions(f"lakelog copy {topic}", master, conf)
-    _run(sessions, name, json, lambda show: run(source, connection, lambda: sessions.spark, job, show))
+    bar = MessageBar()
+    with spark_run(f"lakelog copy {topic}", master, conf, url, token, stopped_line(name)) as (connection, spark), bar:
+        source = source_of(connection, from_url, from_token)
+        done = run(source, connection, lambda: spark.spark, job, bar.show)
+    _print(done, json)
 
 
 def _history(load: bool, publish: bool) -> bool | None:
@@ -130,22 +132,7 @@ def _history(load: bool, publish: bool) -> bool | None:
     return True if load else False if publish else None
 
 
-def _run(
-    sessions: SparkSessions,
-    name: str | None,
-    json: bool,
-    run: Callable[[Callable[[BackfillSummary], None]], BackfillSummary],
-) -> None:
-    from lakelog.spark.pipelines.jobs import stoppable
-
-    try:
-        with stoppable(), ProgressBar("{task.completed:,.0f} of {task.total:,.0f} messages") as bar:
-            done = run(lambda done: bar.update(done.topic, done.messages - done.remaining, done.messages))
-    except KeyboardInterrupt:
-        say("Stopped. Run the command again with the same --name to continue." if name else "Stopped.")
-        raise
-    finally:
-        sessions.stop()
+def _print(done: BackfillSummary, json: bool) -> None:
     print_result(
         json, {"topic": done.topic, "dry_run": done.dry_run, "history": done.is_history, **done.figures()}, _line(done)
     )

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.output import print_json, print_result, print_table, say
+from lakelog.cli.output import print_json, print_table, say
 from lakelog.cli.pipeline_options import (
     ConfOption,
     DryOption,
     MasterOption,
     TopicsArgument,
-    find_connection,
-    make_sessions,
     parse_age,
+    spark_run,
 )
-from lakelog.cli.progress_bar import ProgressBar
+from lakelog.cli.pipeline_screen import TopicScreen
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, open_log
 from lakelog.cli.units import parse_size
 from lakelog.model.display import show_count, show_duration, show_size
 
 if TYPE_CHECKING:
-    from lakelog.errors import LakelogError
     from lakelog.spark.pipelines.compact_plan import CompactOptions
     from lakelog.spark.pipelines.compacting import CompactSummary
 
@@ -57,16 +56,10 @@ def run_compact(
 
     options = _options(file_size, min_age)
     job = jobs.CompactJob(topics=tuple(topics or ()), options=options, dry_run=dry_run)
-    connection = find_connection(url, token)
-    sessions = make_sessions("lakelog compact", master, conf)
-    try:
-        with jobs.stoppable(), _Screen(json, options) as screen:
-            done = jobs.run_compact(connection, sessions, job, screen)
-    except KeyboardInterrupt:
-        say("Stopped. Compacted files stay compacted. Run the command again to continue.")
-        raise
-    finally:
-        sessions.stop()
+    stopped = "Stopped. Compacted files stay compacted. Run the command again to continue."
+    screen = TopicScreen(json, "files", partial(_compacted_line, options=options))
+    with spark_run("lakelog compact", master, conf, url, token, stopped) as run, screen:
+        done = jobs.run_compact(*run, job, screen)
     if not done and not json:
         say("There are no topics to compact.")
 
@@ -120,36 +113,6 @@ def _options(file_size: str, min_age: str) -> CompactOptions:
     from lakelog.spark.pipelines.compact_plan import CompactOptions
 
     return CompactOptions(file_bytes=parse_size(file_size), min_age=parse_age(min_age))
-
-
-class _Screen:
-    """A `JobListener` with a progress bar on a terminal, and a line or a JSON object for each finished topic."""
-
-    def __init__(self, json: bool, options: CompactOptions) -> None:
-        self._json = json
-        self._options = options
-        self._bar = ProgressBar("{task.fields[segments]:,} files  {task.completed:,.0f} messages")
-
-    def __enter__(self) -> _Screen:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def begun(self, topic: str, plan: CompactSummary) -> None:
-        self._bar.close()
-        self._bar.update(topic, 0, plan.messages or None, segments=0)
-
-    def progress(self, done: CompactSummary) -> None:
-        self._bar.update(done.topic, done.messages, done.planned_messages or None, segments=done.segments)
-
-    def ended(self, done: CompactSummary) -> None:
-        self._bar.close()
-        figures = {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}
-        print_result(self._json, figures, _compacted_line(done, self._options))
-
-    def passed(self, topic: str, error: LakelogError) -> None:
-        say(f"lakelog: {topic}: {error.detail}")
 
 
 def _compacted_line(done: CompactSummary, options: CompactOptions) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,8 @@ from lakelog.cli.pipeline_options import (
     ConfOption,
     MasterOption,
     TopicsArgument,
-    find_connection,
-    make_sessions,
     parse_age,
+    spark_run,
 )
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption
 from lakelog.cli.units import parse_duration, parse_size
@@ -62,7 +62,6 @@ def serve(
     within a minute after it dies. `pipelines runs` shows them, and the messages that wait although they are due.
     """
     from lakelog.spark.pipelines.compact_plan import CompactOptions
-    from lakelog.spark.pipelines.jobs import stoppable
     from lakelog.spark.pipelines.serving import PipelineServer, ServeOptions
 
     options = ServeOptions(
@@ -76,16 +75,9 @@ def serve(
         min_age=parse_age(min_age),
         compact=CompactOptions(file_bytes=parse_size(file_size), min_age=parse_age(compact_age)),
     )
-    connection = find_connection(url, token)
-    sessions = make_sessions("lakelog pipelines", master, conf)
-    try:
-        with stoppable():
-            PipelineServer(connection, sessions, options, _Lines(json)).run()
-    except SystemExit:
-        # SIGTERM is how a service is stopped, and no failure.
-        pass
-    finally:
-        sessions.stop()
+    # SIGTERM is how a service is stopped, and no failure.
+    with suppress(SystemExit), spark_run("lakelog pipelines", master, conf, url, token) as run:
+        PipelineServer(*run, options, _Lines(json)).run()
     say("Stopped.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,26 +16,29 @@ from lakelog.cli.pipeline_compact import plan_compact, run_compact
 from lakelog.cli.pipeline_options import (
     ConfOption,
     DryOption,
+    EveryOption,
     MasterOption,
+    RateOption,
+    SinceOption,
+    ToOption,
     TopicOption,
     find_connection,
-    make_sessions,
     parse_age,
+    parse_every,
+    spark_run,
 )
+from lakelog.cli.pipeline_screen import MessageBar, TopicScreen, stopped_line
 from lakelog.cli.pipeline_serve import serve
-from lakelog.cli.progress_bar import ProgressBar
 from lakelog.cli.target import JsonOption, TokenOption, UrlOption, complete_topic, open_log
-from lakelog.cli.units import parse_duration, parse_rate, parse_size
+from lakelog.cli.units import parse_rate, parse_size
 from lakelog.model.display import show_count, show_duration, show_since, show_size
 
 if TYPE_CHECKING:
-    from lakelog.errors import LakelogError
     from lakelog.model.pipeline import PipelineRun
-    from lakelog.spark.pipelines.jobs import SparkSessions, TierJob
-    from lakelog.spark.pipelines.replaying import ReplayJob, ReplaySummary
+    from lakelog.spark.pipelines.jobs import TierJob
+    from lakelog.spark.pipelines.replaying import ReplaySummary
     from lakelog.spark.pipelines.sweeping import SweepSummary
     from lakelog.spark.pipelines.tiering import TierSummary
-    from lakelog.spark.session import ConnectionSettings
 
 app = typer.Typer(no_args_is_help=True, help="Tier, compact, sweep, make tables, load, replay, list runs.")
 run_app = typer.Typer(no_args_is_help=True, help="Run a pipeline, once or continuously.")
@@ -65,7 +69,7 @@ AgeOption = Annotated[
 @run_app.command("tier")
 def run_tier(
     topic: TopicOption = None,
-    every: Annotated[str | None, typer.Option(metavar="DURATION", help="Run at this interval until stopped.")] = None,
+    every: EveryOption = None,
     master: MasterOption = "local[2]",
     conf: ConfOption = None,
     segment_size: SizeOption = "128MiB",
@@ -80,10 +84,15 @@ def run_tier(
     Readers see no difference. You can stop it at any time; the next run continues from there. Only one run per topic
     is active. The server drops a hot table a minute after all of its messages are moved and verified.
     """
-    period = None if every is None else parse_duration(every).total_seconds()
-    job = _job(topic, segment_size, min_age, dry_run, period)
-    sessions = make_sessions(f"lakelog tier {topic or ''}".strip(), master, conf)
-    _tier(find_connection(url, token), sessions, job, json)
+    from lakelog.spark.pipelines import jobs
+
+    job = _job(topic, segment_size, min_age, dry_run, parse_every(every))
+    stopped = "Stopped. Tiered messages stay tiered. Run the command again to continue."
+    screen = TopicScreen(json, "segments", partial(_tiered_line, job=job), skips=every is not None)
+    with spark_run(f"lakelog tier {topic or ''}".strip(), master, conf, url, token, stopped) as run, screen:
+        done = jobs.run_tier(*run, job, screen)
+    if not done and not json:
+        say("There are no topics to tier.")
 
 
 @plan_app.command("tier")
@@ -148,12 +157,8 @@ def run_sweep(
 @run_app.command("replay")
 def run_replay(
     topic: Annotated[str, typer.Argument(help="The topic to read.", autocompletion=complete_topic)],
-    to: Annotated[
-        str, typer.Option("--to", metavar="TOPIC", help="The topic to write.", autocompletion=complete_topic)
-    ],
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin with messages appended at this time or later.")
-    ] = None,
+    to: ToOption,
+    since: SinceOption = None,
     until: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="End before messages appended at this time or later. Default: now."),
@@ -161,9 +166,7 @@ def run_replay(
     name: Annotated[
         str | None, typer.Option(help="Store the position under this name. A run with the name continues there.")
     ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Publish at most this many, such as 1000/s, on average.")
-    ] = None,
+    rate: RateOption = None,
     master: MasterOption = "local[2]",
     conf: ConfOption = None,
     dry_run: DryOption = False,
@@ -176,12 +179,13 @@ def run_replay(
     Groups of the topic are unaffected. With a name, you can stop it at any time; the next run with the name and the
     same options continues from there, and repeats nothing. Only one replay per topic is active.
     """
-    from lakelog.spark.pipelines.replaying import ReplayJob
+    from lakelog.spark.pipelines import replaying
 
     per_second = None if rate is None else parse_rate(rate)
-    job = ReplayJob(topic=topic, to=to, since=since, until=until, name=name, rate=per_second, dry_run=dry_run)
-    sessions = make_sessions(f"lakelog replay {topic}", master, conf)
-    done = _replay(find_connection(url, token), sessions, job)
+    job = replaying.ReplayJob(topic=topic, to=to, since=since, until=until, name=name, rate=per_second, dry_run=dry_run)
+    bar = MessageBar()
+    with spark_run(f"lakelog replay {topic}", master, conf, url, token, stopped_line(name)) as (connection, spark), bar:
+        done = replaying.run_replay(connection, lambda: spark.spark, job, bar.show)
     print_result(
         json, {"topic": done.topic, "to": done.to, "dry_run": done.dry_run, **done.figures()}, _replayed_line(done)
     )
@@ -231,71 +235,6 @@ def _job(topic: str | None, size: str, min_age: str, dry_run: bool, every: float
     return TierJob(
         topic=topic, segment_bytes=parse_size(size), min_age=parse_age(min_age), every_seconds=every, dry_run=dry_run
     )
-
-
-def _tier(connection: ConnectionSettings, sessions: SparkSessions, job: TierJob, json: bool) -> None:
-    from lakelog.spark.pipelines import jobs
-
-    try:
-        with jobs.stoppable(), _Screen(json, job) as screen:
-            done = jobs.run_tier(connection, sessions, job, screen)
-    except KeyboardInterrupt:
-        say("Stopped. Tiered messages stay tiered. Run the command again to continue.")
-        raise
-    finally:
-        sessions.stop()
-    if not done and not json:
-        say("There are no topics to tier.")
-
-
-def _replay(connection: ConnectionSettings, sessions: SparkSessions, job: ReplayJob) -> ReplaySummary:
-    from lakelog.spark.pipelines.jobs import stoppable
-    from lakelog.spark.pipelines.replaying import run_replay
-
-    try:
-        with stoppable(), ProgressBar("{task.completed:,.0f} of {task.total:,.0f} messages") as bar:
-
-            def show(done: ReplaySummary) -> None:
-                bar.update(job.topic, done.messages - done.remaining, done.messages)
-
-            return run_replay(connection, lambda: sessions.spark, job, show)
-    except KeyboardInterrupt:
-        say("Stopped. Run the command again with the same --name to continue." if job.name else "Stopped.")
-        raise
-    finally:
-        sessions.stop()
-
-
-class _Screen:
-    """A `JobListener` with a progress bar on a terminal, and a line or a JSON object for each finished topic."""
-
-    def __init__(self, json: bool, job: TierJob) -> None:
-        self._json = json
-        self._job = job
-        self._bar = ProgressBar("{task.fields[segments]:,} segments  {task.completed:,.0f} messages")
-
-    def __enter__(self) -> _Screen:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def begun(self, topic: str, plan: TierSummary) -> None:
-        self._bar.close()
-        self._bar.update(topic, 0, plan.messages or None, segments=0)
-
-    def progress(self, done: TierSummary) -> None:
-        self._bar.update(done.topic, done.messages, done.planned_messages or None, segments=done.segments)
-
-    def ended(self, done: TierSummary) -> None:
-        self._bar.close()
-        if self._job.every_seconds is not None and not done.segments:
-            return
-        figures = {"topic": done.topic, "dry_run": done.dry_run, **done.figures()}
-        print_result(self._json, figures, _tiered_line(done, self._job))
-
-    def passed(self, topic: str, error: LakelogError) -> None:
-        say(f"lakelog: {topic + ': ' if topic else ''}{error.detail}")
 
 
 def _tiered_line(done: TierSummary, job: TierJob) -> str:

@@ -1,4 +1,4 @@
-"""Pipeline jobs: the topics, the interval and the Spark session of a pipeline. The command line and `submit` use them.
+"""Pipeline jobs: the topics, the interval and the Spark session of a pipeline. The command line uses them.
 
 A session takes seconds to start, so it is created only when there is work.
 """
