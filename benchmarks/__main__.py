@@ -24,6 +24,7 @@ _MODULES = (
     "publish_columns",
     "publish_single",
     "outbox_latency",
+    "outbox_open_transaction",
     "outbox_bulk",
     "delayed_waiting",
     "publish_latency",

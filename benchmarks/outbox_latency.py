@@ -1,8 +1,8 @@
 """outbox-latency: transactions that publish through an outbox, from the call to a consumer at a fixed rate.
 
 Each transaction has one message. The rate is `messages` in `seconds`, by default 2,000 per second. The latency includes
-the commit, which is also noted on its own. Other legs disturb the relay: a transaction that stays open, messages that
-the log refuses (one of ten), and a database on another cluster.
+the commit, which is also noted on its own. Other legs disturb the relay: messages that the log refuses (one of ten),
+and a database on another cluster.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from contextlib import contextmanager
 
 import asyncpg
 import msgspec
-import psycopg
 
 from benchmarks import paced_publisher
-from benchmarks.environment import Environment
+from benchmarks.environment import Environment, Served
 from benchmarks.filled_topics import fresh_topic
 from benchmarks.harness import OURS, Benchmark, BenchmarkPlan, Leg, Measured
 from benchmarks.latency_receiver import ByBatch, measured, receiving
@@ -43,30 +42,23 @@ def _legs(environment: Environment, plan: BenchmarkPlan) -> Iterator[Mapping[str
         for url in (near, far):
             asyncio.run(install_outbox(url))
         with environment.serve({"LAKELOG_OUTBOX_URLS": msgspec.json.encode([near, far]).decode()}) as served:
-
-            def leg(url: str, *, refused_every: int = 0) -> Measured:
-                with fresh_topic(served) as topic:
-                    what = ByBatch(groups=[fresh_group()], warm_seconds=WARM_SECONDS, url=served.url, topic=topic.name)
-                    with receiving(what) as receiver:
-                        callers = _Callers(topic.name, refused_every)
-                        asyncio.run(callers.publish(url, plan))
-                        found = measured(receiver.outcome(), callers.good, figure="p50_ms")
-                    commits = {"commit_p50_ms": callers.percentile(0.5), "commit_p99_ms": callers.percentile(0.99)}
-                    return Measured(figure=found.figure, notes={**found.notes, **commits}, messages=found.messages)
-
-            def open_transaction() -> Measured:
-                with psycopg.connect(near) as connection:
-                    connection.execute(f"select lakelog_outbox.publish('{MISSING}', '1'::jsonb)")
-                    found = leg(near)
-                    connection.rollback()
-                return found
-
             yield {
-                OURS: lambda: leg(near),
-                "open-transaction": open_transaction,
-                "refused": lambda: leg(near, refused_every=REFUSED_EVERY),
-                "other-cluster": lambda: leg(far),
+                OURS: lambda: relayed(served, near, plan),
+                "refused": lambda: relayed(served, near, plan, refused_every=REFUSED_EVERY),
+                "other-cluster": lambda: relayed(served, far, plan),
             }
+
+
+def relayed(served: Served, url: str, plan: BenchmarkPlan, *, refused_every: int = 0) -> Measured:
+    """Publish through the outbox of a database, and measure when a consumer has the messages."""
+    with fresh_topic(served) as topic:
+        what = ByBatch(groups=[fresh_group()], warm_seconds=WARM_SECONDS, url=served.url, topic=topic.name)
+        with receiving(what) as receiver:
+            callers = _Callers(topic.name, refused_every)
+            asyncio.run(callers.publish(url, plan))
+            found = measured(receiver.outcome(), callers.good, figure="p50_ms")
+        commits = {"commit_p50_ms": callers.percentile(0.5), "commit_p99_ms": callers.percentile(0.99)}
+        return Measured(figure=found.figure, notes={**found.notes, **commits}, messages=found.messages)
 
 
 class _Callers:
