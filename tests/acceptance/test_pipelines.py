@@ -514,15 +514,18 @@ def test_a_service_tiers_and_compacts_and_another_one_takes_over(log: lakelog.La
     publish(log, "served", 600)
     before = contents(log, "served")
     options = ("--tier-every", "1s", "--min-age", "0s", "--segment-size", "5000", "--compact-every", "1s")
+    options += ("--key-table", "served")
     command = ("pipelines", "serve", "served", *options, "--compact-age", "0s", "--json")
     first = cli.popen(*command)
     try:
         assert first.stdout is not None
-        done = [json.loads(first.stdout.readline()) for _ in range(2)]
+        done = [json.loads(first.stdout.readline()) for _ in range(3)]
         assert [(each["pipeline"], each["topic"], each["messages"]) for each in done] == [
             ("tier", "served", 600),
             ("compact", "served", 600),
+            ("latest", "served", 600),
         ]
+        assert done[-1]["keys"] == 7
         assert [len(part.segments) for part in log.lake.plan("served").partitions] == [1, 1]
         assert contents(log, "served") == before
         second = cli.popen(*command, "--sweep-every", "never")

@@ -76,10 +76,11 @@ def run_latest(
         done = run(connection, lambda: sessions.spark, topic, buckets)
     covered = {str(partition): end for partition, end in sorted(done.covered.items())}
     as_of = None if done.as_of is None else done.as_of.isoformat()
-    print_result(json, {"topic": topic, **done.figures(), "covered": covered, "as_of": as_of}, _latest_line(done))
+    print_result(json, {"topic": topic, **done.figures(), "covered": covered, "as_of": as_of}, latest_line(done))
 
 
-def _latest_line(done: LatestSummary) -> str:
+def latest_line(done: LatestSummary) -> str:
+    """Return the line for the result of a key table."""
     lost = f"; retention removed {show_count(done.retired, 'message')} before" if done.retired else ""
     return (
         f"{done.topic}: {show_count(done.keys, 'key')} as of {done.as_of:%Y-%m-%d %H:%M:%S} UTC, after "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.iceberg import table_line
+from lakelog.cli.iceberg import latest_line, table_line
 from lakelog.cli.output import print_result, say
 from lakelog.cli.pipeline_options import (
     ConfOption,
@@ -39,6 +39,11 @@ def serve(
     new_tables: Annotated[
         bool, typer.Option("--new-tables", help="Make each topic an Iceberg table, not only keep existing tables.")
     ] = False,
+    latest_every: Annotated[str, typer.Option(metavar="DURATION", help="Interval of key tables, or never.")] = "5m",
+    key_table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="Also make the key table of this topic. May be repeated."),
+    ] = None,
     sweep_every: Annotated[str, typer.Option(metavar="DURATION", help="Interval of sweeps, or never.")] = "1d",
     segment_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Target size of a segment, in stored bytes.")
@@ -70,6 +75,8 @@ def serve(
         compact_every=_interval(compact_every),
         iceberg_every=_interval(iceberg_every),
         new_tables=new_tables,
+        latest_every=_interval(latest_every),
+        key_tables=tuple(key_table or ()),
         sweep_every=_interval(sweep_every),
         segment_bytes=parse_size(segment_size),
         min_age=parse_age(min_age),
@@ -118,10 +125,13 @@ class _Lines:
 def _line(done: ServeSummary) -> tuple[str, str]:
     """Return the name of the pipeline, and what it did."""
     from lakelog.spark.pipelines.iceberg import IcebergSummary
+    from lakelog.spark.pipelines.latest import LatestSummary
     from lakelog.spark.pipelines.tiering import TierSummary
 
     if isinstance(done, IcebergSummary):
         return "iceberg", table_line(done)
+    if isinstance(done, LatestSummary):
+        return "latest", latest_line(done)
     messages, segments = show_count(done.messages, "message"), show_count(done.segments, "segment")
     if isinstance(done, TierSummary):
         return "tier", f"{done.topic}: tiered {messages} in {segments} ({show_size(done.bytes)})"

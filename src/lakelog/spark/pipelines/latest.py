@@ -147,6 +147,17 @@ def run_latest(
         return _updated(connection, log, session, topic, buckets, recorder)
 
 
+def uncovered(log: Lakelog, topic: str) -> int | None:
+    """Return the number of messages that the key table of a topic does not cover, or None if there is no table."""
+    changes = log.lake.iceberg_changes(topic, TableKind.LATEST)
+    if not changes.version or changes.store is None:
+        return None
+    covered = KeyTable(open_store(changes.store), changes, BUCKETS).covered
+    known = {} if covered is None else covered.ends
+    marks = log.lake.watermarks(topic)
+    return sum(max(0, end - known.get(part, marks.starts[part])) for part, end in marks.ends.items())
+
+
 def _updated(
     connection: ConnectionSettings,
     log: Lakelog,

@@ -1,7 +1,8 @@
 """`pipelines serve`: runs the pipelines at intervals, each when there is something to do, until it is stopped.
 
-They run in the order in which each needs the one before it: tiering, compaction, Iceberg tables, sweeps. Messages that
-retention removed therefore leave a table, and its old snapshots expire, before the sweep looks for unused files.
+They run in the order in which each needs the one before it: tiering, compaction, Iceberg tables, key tables, sweeps.
+Messages that retention removed therefore leave a table, and its old snapshots expire, before the sweep looks for unused
+files.
 
 One process works at a time: the one whose run of the pipeline `serve` is recorded. Others wait, and take over when that
 run ends or stops reporting. The election saves work only; each step is safe beside another run.
@@ -20,6 +21,7 @@ from lakelog.spark.pipelines.compact_plan import CompactOptions
 from lakelog.spark.pipelines.compacting import CompactSummary
 from lakelog.spark.pipelines.iceberg import IcebergSummary, iceberg_topic
 from lakelog.spark.pipelines.jobs import CompactJob, JobListener, SparkSessions, TierJob, compact_topic, tier_topic
+from lakelog.spark.pipelines.latest import LatestSummary, run_latest, uncovered
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.sweeping import PIPELINE as SWEEP
 from lakelog.spark.pipelines.sweeping import SweepSummary, sweep
@@ -42,6 +44,8 @@ class ServeOptions:
         compact_every: The interval of compaction. Default: one hour.
         iceberg_every: The interval at which Iceberg tables are brought to their topics. Default: 30 seconds.
         new_tables: Create the table of each topic that has none. Default: False, only existing tables are kept.
+        latest_every: The interval at which key tables are brought to their topics. Default: 5 minutes.
+        key_tables: Topics whose key tables are created if they have none. Existing key tables are kept without it.
         sweep_every: The interval of sweeps, counted from the last recorded one. Default: 24 hours.
         segment_bytes: The target size of a segment, as in `tier`.
         min_age: The age at which a remainder is tiered, as in `tier`.
@@ -53,13 +57,15 @@ class ServeOptions:
     compact_every: timedelta | None = timedelta(hours=1)
     iceberg_every: timedelta | None = timedelta(seconds=30)
     new_tables: bool = False
+    latest_every: timedelta | None = timedelta(minutes=5)
+    key_tables: tuple[str, ...] = ()
     sweep_every: timedelta | None = timedelta(hours=24)
     segment_bytes: int = SEGMENT_BYTES
     min_age: timedelta = MIN_AGE
     compact: CompactOptions = field(default_factory=CompactOptions)
 
 
-ServeSummary = TierSummary | CompactSummary | IcebergSummary
+ServeSummary = TierSummary | CompactSummary | IcebergSummary | LatestSummary
 
 
 class ServeListener(JobListener[ServeSummary], Protocol):
@@ -91,7 +97,8 @@ class PipelineServer:
         self._options = options
         self._report = report
         self._sleep = sleep
-        self._figures = {"tiered": 0, "compacted": 0, "versions": 0, "deleted": 0, "failures": 0, "waiting": 0}
+        done = ("tiered", "compacted", "versions", "merged", "deleted", "failures")
+        self._figures = dict.fromkeys((*done, "waiting", "unmerged"), 0)
 
     def run(self) -> None:
         log = client(self._connection)
@@ -122,6 +129,7 @@ class PipelineServer:
             "tier": (self._options.tier_every, self._tier),
             "compact": (self._options.compact_every, self._compact),
             "iceberg": (self._options.iceberg_every, self._iceberg),
+            "latest": (self._options.latest_every, self._latest),
             "sweep": (self._options.sweep_every, self._sweep),
         }
         due = dict.fromkeys(steps, 0.0)
@@ -182,6 +190,24 @@ class PipelineServer:
                     self._report.ended(done)
 
             self._try(topic, one)
+
+    def _latest(self) -> None:
+        """Bring key tables to their topics, and note how many messages they still lack."""
+        log, lacking = client(self._connection), 0
+        for topic in dict.fromkeys([*self._topics(), *self._options.key_tables]):
+            missing: int | None = 0
+
+            def one(topic: str = topic) -> None:
+                nonlocal missing
+                missing = uncovered(log, topic)
+                if missing or (missing is None and topic in self._options.key_tables):
+                    done = run_latest(self._connection, lambda: self._sessions.spark, topic)
+                    self._figures["merged"] += done.messages
+                    self._report.ended(done)
+
+            if not self._try(topic, one):
+                lacking += missing or 0
+        self._figures["unmerged"] = lacking
 
     def _sweep(self) -> None:
         """Sweep, unless the last sweep of the environment was less than the interval ago."""

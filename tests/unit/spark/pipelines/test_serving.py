@@ -12,14 +12,16 @@ import pytest
 
 import lakelog
 from lakelog.errors import LakelogError, PipelineBusy
-from lakelog.model.iceberg import IcebergChanges
+from lakelog.model.iceberg import IcebergChanges, TableKind
 from lakelog.objectstore import open_store
 from lakelog.segments.iceberg import metadata as tables
 from lakelog.segments.iceberg.avro import read_avro
+from lakelog.segments.iceberg.key_files import Covered, KeyTable
 from lakelog.segments.iceberg.table_files import TableFiles
 from lakelog.spark.pipelines import serving
 from lakelog.spark.pipelines.iceberg import IcebergSummary, iceberg_topic
 from lakelog.spark.pipelines.jobs import SparkSessions
+from lakelog.spark.pipelines.latest import LatestSummary, uncovered
 from lakelog.spark.pipelines.serving import PipelineServer, ServeOptions, ServeSummary
 from lakelog.spark.pipelines.sweeping import SweepSummary, sweep
 from lakelog.spark.session import ConnectionSettings, client
@@ -136,6 +138,39 @@ def test_a_failure_of_one_table_is_counted_and_stops_nothing(
     assert told.passed_over == [("orders", "It was changed by another run.")]
     assert log.pipelines.list("sweep"), "the sweep ran nevertheless"
     assert log.pipelines.list("serve")[0].progress["failures"] == 1
+
+
+def test_a_key_table_that_exists_is_updated_when_it_lacks_messages(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is replaced by a function that commits a version of the table without files."""
+
+    def update(connection: ConnectionSettings, session: object, topic: str) -> LatestSummary:
+        lacked = uncovered(log, topic) or 0
+        changes, marks = log.lake.iceberg_changes(topic, TableKind.LATEST), log.lake.watermarks(topic)
+        covered = Covered(ends=marks.ends, epoch=marks.epoch, as_of=marks.now)
+        commit = KeyTable(open_store(changes.store or ""), changes, 4).next_version([], [], covered)
+        return LatestSummary(topic=topic, version=log.lake.commit_iceberg(commit).version, messages=lacked)
+
+    monkeypatch.setattr(serving, "run_latest", update)
+    log.topic("clicks").create()
+    publish(log)
+    assert served(server).done == [] and uncovered(log, "orders") is None, "no table is asked for"
+    told = served(server, topics=("clicks",), key_tables=("orders",))
+    assert told.done == [LatestSummary(topic="orders", version=1)]
+    assert served(server).done == [], "the table has all messages"
+    publish(log)
+    assert served(server).done == [LatestSummary(topic="orders", version=2, messages=10)]
+    assert log.pipelines.list("serve")[0].progress["merged"] == 10
+    publish(log, 3)
+
+    def fails(*given: object) -> LatestSummary:
+        raise lakelog.errors.Conflict("It was changed by another run.")
+
+    monkeypatch.setattr(serving, "run_latest", fails)
+    assert served(server).passed_over == [("orders", "It was changed by another run.")]
+    progress = log.pipelines.list("serve")[0].progress
+    assert (progress["merged"], progress["unmerged"], progress["failures"]) == (0, 3, 1)
 
 
 def test_s25_retention_takes_files_from_the_table_then_from_its_snapshots_and_then_from_the_store(
