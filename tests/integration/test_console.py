@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -117,6 +118,77 @@ def test_no_name_runs_a_script(page: Page, fleet: Fleet) -> None:
         ):
             page.goto(url_of(fleet) + path + quote(payload, safe=""))
             assert page.evaluate("window.ran") == [], (path, payload)
+
+
+@pytest.fixture
+def visits(fleet: Fleet) -> Iterator[str]:
+    """A topic without messages."""
+    fleet.create_topic("visits", 2)
+    yield "visits"
+    fleet.request("DELETE", "/v1/topics/visits")
+
+
+def _publish(fleet: Fleet, *values: str) -> None:
+    messages = [{"value": value, "key": value[:100], "headers": {"h": value[:100]}, "partition": 1} for value in values]
+    fleet.request("POST", "/v1/topics/visits/messages", {"messages": messages})
+
+
+def test_new_messages_appear_and_run_no_script(page: Page, fleet: Fleet, visits: str) -> None:
+    page.goto(f"{url_of(fleet)}topics/{visits}")
+    rows, note = page.locator("#tail tbody tr"), page.locator("#tail [data-note]")
+    expect(note).to_contain_text("Waiting for messages. 0 shown")
+    for half in (PAYLOADS[:30], PAYLOADS[30:]):
+        _publish(fleet, *half)
+        expect(rows.first).to_contain_text(" ".join(half[-1].split()))
+    expect(rows).to_have_count(len(PAYLOADS))
+    texts = [" ".join(text.split()) for text in rows.locator("td.value").all_inner_texts()]
+    assert texts == [" ".join(payload.split()) for payload in reversed(PAYLOADS)]
+    assert page.evaluate("window.ran") == []
+    assert violations(page) == []
+    rows.first.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Message")
+
+
+def test_new_messages_are_filtered_paused_and_bounded(
+    session: BrowserContext, page: Page, fleet: Fleet, visits: str
+) -> None:
+    page.goto(f"{url_of(fleet)}topics/{visits}")
+    rows, note = page.locator("#tail tbody tr"), page.locator("#tail [data-note]")
+    expect(note).to_contain_text("0 shown")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    other = session.new_page()
+    other.goto(f"{url_of(fleet)}topics/{visits}?where=value+%3D+'wanted'")
+    expect(other.locator("#tail [data-note]")).to_contain_text("0 shown")
+    _publish(fleet, "wanted", "not wanted")
+    expect(other.locator("#tail tbody tr")).to_have_count(1)
+    expect(other.locator("#tail [data-note]")).to_contain_text("1 do not match")
+    other.close()
+    expect(rows).to_have_count(0)
+    expect(note).to_contain_text("Paused.")
+    page.get_by_role("button", name="Continue").click()
+    expect(rows).to_have_count(2)
+    for part in range(2):
+        _publish(fleet, *(f"{part} {n}" for n in range(200)))
+        expect(rows.first).to_contain_text(f"{part} 199")
+    expect(rows).to_have_count(100)
+    expect(note).to_contain_text("skipped because too many arrived")
+
+
+def test_new_messages_below_another_path_and_after_a_lost_connection(page: Page, fleet: Fleet, visits: str) -> None:
+    proxy = fleet.proxies[0]
+    # A proxy that serves the console below /a/b.
+    page.route(re.compile("/a/b/"), lambda route: route.continue_(url=route.request.url.replace("/a/b/", "/console/")))
+    page.goto(f"http://127.0.0.1:{proxy.port}/a/b/topics/{visits}")
+    rows, note = page.locator("#tail tbody tr"), page.locator("#tail [data-note]")
+    expect(note).to_contain_text("0 shown")
+    _publish(fleet, "before")
+    expect(rows.first).to_contain_text("before")
+    proxy.cut_off()
+    expect(note).to_contain_text("Trying again")
+    _publish(fleet, "during the cut")
+    proxy.pass_through()
+    expect(rows.first).to_contain_text("during the cut", timeout=20_000)
+    expect(rows).to_have_count(2)
 
 
 def test_keys(page: Page, fleet: Fleet) -> None:

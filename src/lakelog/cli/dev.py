@@ -101,7 +101,7 @@ def _serve(folder: Path, postgres: LocalPostgres, port: int, token: str | None) 
             _print_panel(folder, f"http://127.0.0.1:{port}", token, postgres, code)
             yield engine
 
-    run(opened, settings, lambda app: create_console(LocalServer(app), codes))
+    run(opened, settings, lambda app: create_console(LocalServer(app), codes, app.drain.wait))
 
 
 async def _token(secret: str | None, catalog: Catalog) -> str:

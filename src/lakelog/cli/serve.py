@@ -92,7 +92,7 @@ def make_console(app: App) -> AsgiApp:
     """Return the console of a server process."""
     from lakelog.console import LocalServer, create_console
 
-    return create_console(LocalServer(app))
+    return create_console(LocalServer(app), stopping=app.drain.wait)
 
 
 def make_settings(given: dict[str, Any]) -> ServerSettings:

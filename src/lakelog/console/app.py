@@ -5,21 +5,23 @@ All links are relative, so that the console works below any path.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from lakelog.client._async.lakelog import AsyncLakelog
 from lakelog.console import login
 from lakelog.console.codes import LoginCodes
-from lakelog.console.page import Action, Download, Form, Page, Shown, Values, View, Viewer
-from lakelog.console.pages import ACTIONS, DOWNLOADS, PAGES
+from lakelog.console.page import Action, Download, Form, Page, Shown, Stream, Values, View, Viewer
+from lakelog.console.pages import ACTIONS, DOWNLOADS, PAGES, STREAMS
 from lakelog.console.rendering import STATIC, render
 from lakelog.console.security import (
     HEADERS,
@@ -31,12 +33,16 @@ from lakelog.console.security import (
 )
 from lakelog.console.servers import AsgiApp, AsgiScope, Receive, Send, Servers, ViewerAddress
 from lakelog.console.viewers import Viewers
-from lakelog.errors import LakelogError, NotAuthenticated, NotFound, TooLarge, Unavailable
+from lakelog.errors import LakelogError, NotAuthenticated, NotFound, Overloaded, TooLarge, Unavailable
 from lakelog.wire.problems import STATUS
 
 MOUNT_PATH = "/console"
 """The path of the console on a server."""
 MAX_FORM_BYTES = 1 << 20
+MAX_STREAMS = 100
+"""How many pages of a process may listen to events at the same time."""
+STREAM_TURNS = 2
+"""How many of them read at the same time."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in STATIC.iterdir() if path.suffix in _MEDIA}
@@ -46,14 +52,17 @@ _MENU = [page for page in PAGES if page.menu]
 _log = logging.getLogger(__name__)
 
 
-def create_console(servers: Servers, codes: LoginCodes | None = None) -> AsgiApp:
+def create_console(
+    servers: Servers, codes: LoginCodes | None = None, stopping: Callable[[], Awaitable[object]] | None = None
+) -> AsgiApp:
     """Return the console as an ASGI app.
 
     Args:
         servers: The servers that the console calls.
         codes: The one-time codes that a login accepts. Default: none.
+        stopping: Return when the process begins to stop; streams of events end then. Default: never.
     """
-    pages = Starlette(routes=_Console(servers, codes).routes())
+    pages = Starlette(routes=_Console(servers, codes, stopping or asyncio.Event().wait).routes())
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["path"]:
@@ -68,10 +77,13 @@ def create_console(servers: Servers, codes: LoginCodes | None = None) -> AsgiApp
 class _Console:
     """The handlers of the routes."""
 
-    def __init__(self, servers: Servers, codes: LoginCodes | None) -> None:
+    def __init__(self, servers: Servers, codes: LoginCodes | None, stopping: Callable[[], Awaitable[object]]) -> None:
         self._servers = servers
         self._codes = codes
+        self._stopping = stopping
         self._viewers = Viewers()
+        self._streams = 0
+        self._turns = asyncio.Semaphore(STREAM_TURNS)
 
     def routes(self) -> list[Route]:
         """Return all routes. The first that matches handles a request."""
@@ -82,6 +94,7 @@ class _Console:
             Route("/logout", self._guarded(self._log_out), methods=["POST"]),
             *(Route(f"/{page.path}", self._guarded(self._page(page)), methods=["GET"]) for page in PAGES),
             *(Route(f"/{each.path}", self._guarded(self._download(each)), methods=["GET"]) for each in DOWNLOADS),
+            *(Route(f"/{each.path}", self._guarded(self._stream(each)), methods=["GET"]) for each in STREAMS),
             *(Route(f"/{each.path}", self._guarded(self._action(each)), methods=["POST"]) for each in ACTIONS),
             Route("/{path:path}", self._guarded(self._missing), methods=_METHODS),
         ]
@@ -129,6 +142,41 @@ class _Console:
 
         return send
 
+    def _stream(self, stream: Stream) -> Callable[[Request], Awaitable[Response]]:
+        async def send(request: Request) -> Response:
+            pieces = self._pieces(stream, request)
+            first = await anext(pieces)  # Its error is a response with a status of its own.
+
+            async def rest() -> AsyncGenerator[bytes]:
+                async with aclosing(pieces):
+                    yield first
+                    async for piece in pieces:
+                        yield piece
+
+            # Without this header, nginx would hold events back.
+            return StreamingResponse(rest(), 200, {"x-accel-buffering": "no"}, "text/event-stream")
+
+        return send
+
+    async def _pieces(self, stream: Stream, request: Request) -> AsyncGenerator[bytes]:
+        if self._streams >= MAX_STREAMS:
+            raise Overloaded("Too many pages listen to this console. Close some of them.", retry_after=10)
+        self._streams += 1
+        try:
+            async with self._log(request) as log:
+                async for piece in stream.run(await self._view(request, log)):
+                    yield piece
+        finally:
+            self._streams -= 1
+
+    async def _wait(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping()
+        except TimeoutError:
+            return True
+        return False
+
     def _action(self, action: Action) -> Callable[[Request], Awaitable[Response]]:
         async def run(request: Request) -> Response:
             form = await _form(request)
@@ -159,8 +207,10 @@ class _Console:
             servers=self._servers,
             viewer=viewer,
             path={name: str(text) for name, text in request.path_params.items()},
-            query=dict(request.query_params),
+            query={**request.query_params, **_last_event(request)},
             now=datetime.now(UTC),
+            turns=self._turns,
+            wait=self._wait,
         )
 
     # Login ------------------------------------------------------------------------------------------------------------
@@ -242,6 +292,12 @@ def _address(request: Request) -> ViewerAddress:
     return ViewerAddress(
         host=request.headers.get("host", ""), client=None if client is None else (client.host, client.port)
     )
+
+
+def _last_event(request: Request) -> dict[str, str]:
+    """Return the id of the last event that the browser has, if it connects to a stream again."""
+    last = request.headers.get("last-event-id")
+    return {} if last is None else {"after": last}
 
 
 def _path(request: Request) -> str:

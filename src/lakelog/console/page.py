@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -42,6 +43,8 @@ class View:
         path: The variable parts of the path.
         query: The parameters of the URL.
         now: The time of the request.
+        turns: Taken for work that a stream repeats, so that many streams need the memory and the CPU of a few.
+        wait: Wait a number of seconds. Return False, at once, if the process of the console stops.
     """
 
     log: AsyncLakelog
@@ -51,6 +54,8 @@ class View:
     path: Mapping[str, str]
     query: Mapping[str, str]
     now: datetime
+    turns: asyncio.Semaphore
+    wait: Callable[[float], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,21 @@ class Download:
     name: str
     path: str
     run: Callable[[View], Awaitable[File]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Server-sent events that a page listens to. It reads only.
+
+    Attributes:
+        name: The name of the stream.
+        path: The path below the console.
+        run: Yield the events. An error before the first one is the response.
+    """
+
+    name: str
+    path: str
+    run: Callable[[View], AsyncGenerator[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

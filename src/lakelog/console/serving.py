@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import NamedTuple
 
@@ -41,8 +42,9 @@ def serve(target: Target, listener: socket.socket, files: TlsFiles | None = None
         listener: The socket to listen on.
         files: The certificate. Default: no TLS.
     """
+    stopping = asyncio.Event()
     config = uvicorn.Config(
-        create_console(RemoteServers(target)),
+        create_console(RemoteServers(target), stopping=stopping.wait),
         lifespan="off",
         ws="none",
         log_level="warning",
@@ -54,4 +56,17 @@ def serve(target: Target, listener: socket.socket, files: TlsFiles | None = None
         ssl_certfile=None if files is None else files.certificate,
         ssl_keyfile=None if files is None else files.key,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    ConsoleServer(config, stopping).run(sockets=[listener])
+
+
+class ConsoleServer(uvicorn.Server):
+    """A server that announces its end, so that streams of events end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop as uvicorn does, after the announcement."""
+        self._stopping.set()
+        await super().shutdown(sockets)

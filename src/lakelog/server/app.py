@@ -125,7 +125,7 @@ class App:
         self._audit = engine.audit
         self._authenticator = authenticator
         self._metrics = metrics
-        self._drain = drain
+        self.drain = drain
         self._routing = routing
         self._telemetry = Telemetry()
         self._answer = self._traced if self._telemetry.enabled else self._handled
@@ -245,7 +245,7 @@ class App:
             return
         if answer.status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
-        if self._drain.begun or (answer.status >= 400 and _leaves_much_unread(call)):
+        if self.drain.begun or (answer.status >= 400 and _leaves_much_unread(call)):
             headers.append(_CLOSE)
         start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         if len(body) <= SEND_BYTES:

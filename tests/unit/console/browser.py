@@ -87,7 +87,7 @@ async def browsing(
     The group has one leased message, one dead letter with the error `ValueError` and one with `KeyError`.
     """
     async with world(authenticate=authenticate) as made:
-        made.app.console = create_console(LocalServer(made.app), codes)
+        made.app.console = create_console(LocalServer(made.app), codes, made.app.drain.wait)
         for number in range(4):
             await made.publish("orders", *[{"value": {"n": number}, "partition": 0}] * 3, headers={"host": "localhost"})
         consume = {"topic": "orders", "group": "billing", "owner": "w-1", "request_id": "r1", "start_from": "earliest"}

@@ -108,7 +108,7 @@ def test_below_another_path() -> None:
             for page in PAGES:
                 html = (await browser.get(PATHS[page.name])).body.decode()
                 for tag, name, link in _Attributes(html).found:
-                    if name in ("href", "src", "action"):
+                    if name in ("href", "src", "action", "data-tail"):
                         there = urljoin(f"/a/b/console/{PATHS[page.name]}", link)
                         assert there.startswith(("/a/b/console/", "data:")), (page.name, tag, link)
             paused = await browser.submit("groups/billing/pause")

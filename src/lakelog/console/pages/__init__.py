@@ -1,6 +1,6 @@
 """The tables of pages and actions. Each module of this package has one page with its actions."""
 
-from lakelog.console.page import Action, Download, Page
+from lakelog.console.page import Action, Download, Page, Stream
 from lakelog.console.pages import (
     audit,
     dead_letters,
@@ -41,6 +41,9 @@ PAGES: tuple[Page, ...] = (
 
 DOWNLOADS: tuple[Download, ...] = messages.DOWNLOADS
 """The files that pages offer."""
+
+STREAMS: tuple[Stream, ...] = (topic.STREAM,)
+"""The events that pages listen to."""
 
 ACTIONS: tuple[Action, ...] = (
     *topic.ACTIONS,

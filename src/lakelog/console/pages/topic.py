@@ -1,13 +1,16 @@
-"""One topic: its size, its partitions, the groups that read it, its settings and its schema."""
+"""One topic: its size, its partitions, the groups that read it, new messages, its settings and its schema."""
 
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlencode
 
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.console.heat_map import heat_map
 from lakelog.console.page import Action, Form, Page, Values, View
+from lakelog.console.tail import STREAM as STREAM
 from lakelog.errors import SchemaNotFound
+from lakelog.model.filter import parse
 from lakelog.model.schema import TopicSchema
 
 SHOWN = 50
@@ -16,6 +19,9 @@ SHOWN = 50
 
 async def _show(view: View) -> Values:
     topic = view.log.topic(view.path["topic"])
+    where = view.query.get("where", "").strip()
+    if where:
+        parse(where)
     info, stats = await asyncio.gather(topic.describe(), topic.stats())
     partitions = info.partition_list
     largest = sorted(partitions, key=lambda each: (-each.bytes, each.partition))
@@ -27,6 +33,8 @@ async def _show(view: View) -> Values:
         "bytes": sum(each.bytes for each in partitions),
         "appended_at": max((each.appended_at for each in partitions if each.appended_at), default=None),
         "partitions": largest[:SHOWN],
+        "where": where,
+        "tail": f"topics/{info.name}/tail?{urlencode({'where': where})}",
         "map": heat_map([each.bytes for each in partitions]) if len(partitions) > 1 else None,
     }
 

@@ -1,4 +1,4 @@
-// Makes the pages more comfortable: theme, refresh, keys and a palette. Every page works without this file.
+// Makes the pages more comfortable: theme, refresh, new messages, keys and a palette. Every page works without this file.
 "use strict";
 
 const REFRESH_MS = 5000;
@@ -85,6 +85,69 @@ function startRefresh() {
     refresh();
   });
   setInterval(refresh, REFRESH_MS);
+}
+
+// New messages of a topic: the server sends them as events. The connection ends while the page is paused or hidden, and
+// continues after the last event. The number of rows is bounded.
+
+const TAIL_ROWS = 100;
+const TAIL_RETRY_MS = 10000;
+
+function tailRow(part, message) {
+  const link = element("a", { href: document.body.dataset.root + "m/" + message.id + "?topic=" + encodeURIComponent(part.dataset.topic) }, message.position);
+  return element("tr", {},
+    element("th", { scope: "row" }, link), element("td", { class: "key" }, message.key),
+    element("td", { class: "value" }, element("code", {}, message.value)), element("td", { class: "time" }, message.time),
+    element("td", { class: "number" }, message.headers ? String(message.headers) : ""));
+}
+
+function startTail() {
+  const part = document.getElementById("tail");
+  if (!part) return;
+  const rows = part.querySelector("tbody");
+  const button = part.querySelector("button");
+  const counts = { shown: 0, skipped: 0, filtered: 0 };
+  let source = null, timer = 0, after = "", isPaused = false;
+  const say = (state) => {
+    const left = (counts.skipped ? ", " + counts.skipped.toLocaleString("en") + " skipped because too many arrived" : "")
+      + (counts.filtered ? ", " + counts.filtered.toLocaleString("en") + " do not match" : "");
+    part.querySelector("[data-note]").textContent = state + " " + counts.shown.toLocaleString("en") + " shown" + left + ".";
+  };
+  const add = (seen) => {
+    rows.prepend(...seen.rows.map((message) => tailRow(part, message)).reverse());
+    while (rows.rows.length > TAIL_ROWS) {
+      const last = rows.rows[rows.rows.length - 1];
+      (last.contains(document.activeElement) ? last.previousElementSibling : last).remove();
+    }
+    counts.shown += seen.rows.length;
+    counts.skipped += seen.skipped;
+    counts.filtered += seen.filtered;
+    part.querySelector(".scroll").hidden = !rows.rows.length;
+    say("Waiting for messages.");
+  };
+  const connect = () => {
+    clearTimeout(timer);
+    source?.close();
+    if (isPaused || document.hidden) return;
+    const opened = source = new EventSource(part.dataset.tail + "&after=" + encodeURIComponent(after));
+    opened.onmessage = (event) => { after = event.lastEventId; add(JSON.parse(event.data)); };
+    opened.onerror = () => {
+      say("The connection was lost. Trying again.");
+      // The browser itself does not try again after a refusal.
+      if (opened.readyState === EventSource.CLOSED) timer = setTimeout(connect, TAIL_RETRY_MS);
+    };
+  };
+  button.addEventListener("click", () => {
+    isPaused = !isPaused;
+    button.textContent = isPaused ? "Continue" : "Pause";
+    button.setAttribute("aria-pressed", String(isPaused));
+    say(isPaused ? "Paused." : "Connecting…");
+    connect();
+  });
+  // Browsers allow few connections to a host, for all of its pages together.
+  document.addEventListener("visibilitychange", connect);
+  part.hidden = false;
+  connect();
 }
 
 // Keys: / finds, g and a letter opens a page, Ctrl-K opens the palette, ? shows the keys.
@@ -193,6 +256,7 @@ document.addEventListener("DOMContentLoaded", () => {
   startParts();
   if (!document.querySelector("nav")) return;
   startRefresh();
+  startTail();
   document.addEventListener("keydown", onKey);
   const palette = document.getElementById("palette-button");
   palette.hidden = false;
