@@ -96,7 +96,7 @@ def test_names_of_topics_and_groups_are_completed(cli: Cli, ordinary: str) -> No
     assert completed("lakelog topics create ord") == []
 
 
-def test_topics_from_birth_to_death(cli: Cli) -> None:
+def test_topics_from_birth_to_death(cli: Cli, tmp_path: Path) -> None:
     made = cli.run(
         *("topics", "create", "life", "--partitions", "3", "--max-age", "7d", "--max-bytes", "10GiB"),
         *("--max-count", "1000", "--key-field", "id", "--tag", "a", "--tag", "b", "--metadata", "owner=me", "--json"),
@@ -123,6 +123,15 @@ def test_topics_from_birth_to_death(cli: Cli) -> None:
         altered["retention"]
     )
     assert "cannot become fewer" in cli.run("topics", "alter", "life", "--partitions", "1", code=1).err
+
+    columns = str(tmp_path / "order.json")
+    Path(columns).write_text('{"properties": {"id": {"type": "string"}, "n": {"type": "integer"}}}')
+    assert "id: string, n: long" in cli.run("topics", "alter", "life", "--columns", columns).out
+    assert "has no schema" in cli.run("topics", "alter", "life", "--columns-from-schema", code=3).err
+    cli.run("topics", "schema", "set", "life", "-", stdin='{"properties": {"x": {"type": "number"}}}')
+    assert "n: long, x: double" in cli.run("topics", "alter", "life", "--columns-from-schema").out
+    assert "not both" in cli.run("topics", "alter", "life", "--columns-from-schema", "--columns", columns, code=2).err
+    cli.run("topics", "schema", "remove", "life", "--yes")
 
     cli.run("publish", "life", "--value", "x", "--partition", "2")
     assert "--yes" in cli.run("topics", "purge", "life", code=2).err

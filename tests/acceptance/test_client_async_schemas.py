@@ -136,6 +136,26 @@ async def test_a_schema_is_derived_from_the_type(url: str) -> None:
             await log.topic("d").create(schema="from-type")
 
 
+async def test_the_columns_of_a_topic_become_wider(url: str, tmp_path: Path) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders = log.topic("orders", type=StructOrder)
+        info = await orders.create(columns="from-type")
+        assert info.columns is not None
+        assert (info.columns.version, str(info.columns)) == (1, "id: string, amount: double")
+        (tmp_path / "columns.json").write_text('{"properties": {"note": {"type": "string"}}}')
+        await orders.alter(columns=tmp_path / "columns.json")
+        await orders.alter(tags=["x"])
+        assert (await orders.alter(columns=ORDER)).columns == (wider := (await orders.describe()).columns)
+        assert wider is not None
+        assert (wider.version, [each.id for each in wider.fields]) == (2, [1000, 1001, 1002])
+        with pytest.raises(InvalidSchema, match=r"`v\.id` is string and cannot become long"):
+            await orders.alter(columns={"properties": {"id": {"type": "integer"}}})
+        with pytest.raises(InvalidSchema, match="need a schema of an object"):
+            await orders.alter(columns=True)
+        assert (await orders.describe()).columns == wider
+        assert (await log.topic("plain").create()).columns is None
+
+
 async def test_a_schema_that_is_not_accepted_creates_nothing(url: str, tmp_path: Path) -> None:
     file = tmp_path / "order.json"
     file.write_text(json.dumps(ORDER))

@@ -137,6 +137,26 @@ def test_a_schema_is_derived_from_the_type(url: str) -> None:
             log.topic("d").create(schema="from-type")
 
 
+def test_the_columns_of_a_topic_become_wider(url: str, tmp_path: Path) -> None:
+    with lakelog.connect(url) as log:
+        orders = log.topic("orders", type=StructOrder)
+        info = orders.create(columns="from-type")
+        assert info.columns is not None
+        assert (info.columns.version, str(info.columns)) == (1, "id: string, amount: double")
+        (tmp_path / "columns.json").write_text('{"properties": {"note": {"type": "string"}}}')
+        orders.alter(columns=tmp_path / "columns.json")
+        orders.alter(tags=["x"])
+        assert (orders.alter(columns=ORDER)).columns == (wider := (orders.describe()).columns)
+        assert wider is not None
+        assert (wider.version, [each.id for each in wider.fields]) == (2, [1000, 1001, 1002])
+        with pytest.raises(InvalidSchema, match=r"`v\.id` is string and cannot become long"):
+            orders.alter(columns={"properties": {"id": {"type": "integer"}}})
+        with pytest.raises(InvalidSchema, match="need a schema of an object"):
+            orders.alter(columns=True)
+        assert (orders.describe()).columns == wider
+        assert (log.topic("plain").create()).columns is None
+
+
 def test_a_schema_that_is_not_accepted_creates_nothing(url: str, tmp_path: Path) -> None:
     file = tmp_path / "order.json"
     file.write_text(json.dumps(ORDER))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,34 @@ def test_a_typed_value_has_the_fields_of_its_type(spark: SparkSession, log: Any,
         ]
     with pytest.raises(InvalidRequest, match="needs the column 'value'"):
         topic(spark, "eu.orders", columns="key", value=kind)
+
+
+def test_the_columns_of_a_topic_are_a_typed_value(spark: SparkSession, log: Any) -> None:
+    typed = log.topic("typed")
+    typed.create(1)
+    with pytest.raises(InvalidRequest, match="topics alter typed --columns FILE"):
+        topic(spark, "typed", typed=True)
+    at = {"type": "string", "format": "date-time"}
+    items = {"type": "array", "items": {"properties": {"sku": {"type": "string"}}}}
+    counts = {"type": "object", "additionalProperties": {"type": "integer"}}
+    typed.alter(columns={"properties": {"total": {"type": "integer"}, "at": at, "items": items, "counts": counts}})
+    typed.publish({"total": 3, "at": "2026-01-31T12:00:00Z", "items": [{"sku": "a"}], "counts": {"a": 1}})
+    typed.publish_many([{}, None, b"not JSON", {"total": "3"}])
+    frame = topic(spark, "typed", typed=True, columns="offset")
+    assert frame.columns == ["offset", "v", "v_error"]
+    found = frame.orderBy("offset").selectExpr(
+        "v IS NULL", "v.total", "date(v.at)", "v.items[0].sku", "v.counts['a']", "v_error"
+    )
+    rows = [tuple(row) for row in found.collect()]
+    assert rows[:3] == [
+        (False, 3, date(2026, 1, 31), "a", 1, None),
+        (False, None, None, None, None, None),
+        (True, None, None, None, None, None),
+    ]
+    assert [row[0] for row in rows[3:]] == [True, True]
+    assert rows[3][5].startswith("JSON is malformed")
+    assert rows[4][5] == "Expected `int | null`, got `str` - at `$.total`"
+    assert frame.selectExpr("sum(v.total)").collect()[0][0] == 3
 
 
 def test_a_stream_of_variants_from_a_time_on(spark: SparkSession, log: Any, tmp_path: Path) -> None:

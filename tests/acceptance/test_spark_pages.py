@@ -24,6 +24,11 @@ PRINTED = {
     "write-from-spark": ["10000 messages\n", "10000 messages still"],
     "tier-to-files": ["1000 messages would go", "1000 messages in 1 segments; 1000 in the topic"],
     "keep-the-latest-value": ["10 keys of 100 messages", "9 keys after 2 more", "Oslo"],
+    "read-values-as-columns": [
+        "cents: long, at: timestamp, items: list<struct<sku: string, count: long>>",
+        "4500 cents\n45 items\n",
+        "$.cents",
+    ],
     "load-history": [
         "100 rows would be loaded",
         "100 added, then 0 more",

@@ -34,6 +34,10 @@ TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag. May b
 MetadataOption = Annotated[
     list[str] | None, typer.Option("--metadata", metavar="NAME=TEXT", help="Any text about the topic. May be repeated.")
 ]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="A file with a JSON Schema of the fields that are typed columns; - reads stdin."),
+]
 
 
 @app.command()
@@ -54,6 +58,7 @@ def create(
     compatibility: Annotated[
         Compatibility | None, typer.Option(help="The rule for changes of the schema. Default: backward.")
     ] = None,
+    columns: ColumnsOption = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Succeed if the topic exists already.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -72,6 +77,7 @@ def create(
             metadata=pairs,
             schema=None if schema is None else topic_schemas.read_schema(schema),
             compatibility=compatibility,
+            columns=None if columns is None else topic_schemas.read_schema(columns),
             if_missing=if_missing,
         )
     # The response does not say whether the topic is new.
@@ -123,6 +129,10 @@ def alter(
     key_field: KeyFieldOption = None,
     tag: TagOption = None,
     metadata: MetadataOption = None,
+    columns: ColumnsOption = None,
+    columns_from_schema: Annotated[
+        bool, typer.Option("--columns-from-schema", help="Take the typed columns from the schema of the topic.")
+    ] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
@@ -138,14 +148,20 @@ def alter(
         "key_field": key_field,
         "tags": tuple(tag) if tag else None,
         "metadata": parse_pairs(metadata, "--metadata") or None,
+        "columns": None if columns is None else topic_schemas.read_schema(columns),
     }
     given: dict[str, Any] = {option: change for option, change in changes.items() if change is not None}
     if keep_all:
         given |= {limit: None for limit, text in limits.items() if text is None}
-    if not given:
+    if columns is not None and columns_from_schema:
+        raise typer.BadParameter("Give --columns or --columns-from-schema, not both.")
+    if not given and not columns_from_schema:
         raise typer.BadParameter("Give a setting to change, such as --max-age; `--help` lists all.")
     with open_log(url, token) as log:
-        info = log.topic(name).alter(**given)
+        topic = log.topic(name)
+        if columns_from_schema:
+            given["columns"] = topic.schema().schema
+        info = topic.alter(**given)
     if json:
         print_json(_shape(info))
     else:
@@ -256,6 +272,8 @@ def _print_settings(info: TopicInfo) -> None:
     }
     if info.schema_version is not None:
         fields["schema"] = f"version {info.schema_version}, compatibility {info.compatibility}"
+    if info.columns is not None:
+        fields["columns"] = str(info.columns)
     if info.tags:
         fields["tags"] = ", ".join(info.tags)
     print_fields(fields | {f"metadata {name}": text for name, text in info.metadata.items()})

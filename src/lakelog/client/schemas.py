@@ -11,6 +11,7 @@ import msgspec
 
 from lakelog.errors import InvalidRequest, InvalidSchema
 from lakelog.model.arguments import refusal
+from lakelog.model.columns import widened
 from lakelog.model.kinds import Compatibility
 from lakelog.model.schema_nodes import JsonSchema
 
@@ -32,6 +33,14 @@ def schema_of(given: GivenSchema, kind: Any) -> JsonSchema:
     if isinstance(given, os.PathLike):
         return _schema_in(Path(given))
     raise refusal("schema", f"a JSON Schema as a dict, a pathlib.Path of a JSON file, or {FROM_TYPE!r}", given)
+
+
+def columns_schema(given: GivenSchema, kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a topic's columns that a caller gave. `kind` is the type of the topic, or None."""
+    found = schema_of(given, kind)
+    widened(None, found)
+    assert isinstance(found, dict), "a schema without fields is refused"
+    return found
 
 
 def schema_of_type(kind: Any) -> JsonSchema:

@@ -12,6 +12,7 @@ from lakelog.engine.engine import Engine
 from lakelog.engine.group_operations import bind_groups
 from lakelog.engine.log.topics import partition_infos, topic_info
 from lakelog.engine.verbs import Verbs as Verbs
+from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.topic_info import (
     AlterTopicRequest,
     CreateTopicRequest,
@@ -39,9 +40,15 @@ def bind(engine: Engine) -> Verbs:
     return verbs
 
 
+def _check_columns(engine: Engine, asked: CreateTopicRequest | AlterTopicRequest) -> None:
+    if asked.columns is not UNSET:
+        check_level(engine.catalog.level, FeatureLevel.FOURTH, "Columns of topics")
+
+
 def _bind_topics(verbs: Verbs, engine: Engine) -> None:
     async def create(caller: Caller, asked: CreateTopicRequest) -> TopicInfo:
         schema = None if asked.schema is UNSET else await engine.schemas.prepare(asked.schema)
+        _check_columns(engine, asked)
         topic = await engine.topics.create(
             caller.scope, asked.topic, asked.partitions, asked.settings, schema=schema, if_missing=asked.if_missing
         )
@@ -58,6 +65,7 @@ def _bind_topics(verbs: Verbs, engine: Engine) -> None:
 
     async def alter(caller: Caller, asked: AlterTopicRequest) -> TopicInfo:
         partitions = None if asked.partitions is UNSET else asked.partitions
+        _check_columns(engine, asked)
         return topic_info(
             await engine.topics.alter(caller.scope, asked.topic, partitions=partitions, change=asked.changed)
         )

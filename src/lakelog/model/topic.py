@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_duration, check_text, check_texts, check_whole
+from lakelog.model.columns import TopicColumns
 from lakelog.model.limits import MAX_DURATION_MS, MAX_FIELD_LENGTH, MAX_METADATA_BYTES, MAX_PARTITIONS, MAX_TAGS
 from lakelog.model.message import partition_id
 from lakelog.model.schema import SchemaSetting
@@ -54,6 +55,8 @@ class TopicSettings:
     """True if the topic is paused for all groups, including those that start to read it later."""
     schema: SchemaSetting | None = None
     """The version of the schema that values must match; None if the topic has no schema."""
+    columns: TopicColumns | None = None
+    """The typed columns of the values; None if the topic has none."""
 
     def __post_init__(self) -> None:
         if self.key_field is not None:

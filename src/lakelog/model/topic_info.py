@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from lakelog.model.columns import TopicColumns, widened
 from lakelog.model.kinds import Compatibility
 from lakelog.model.limits import MAX_DURATION_MS, MAX_PARTITIONS
 from lakelog.model.schema import SchemaSetting
@@ -69,6 +70,7 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     schema: dict[str, Any] | bool | UnsetType = UNSET
     compatibility: Compatibility = Compatibility.BACKWARD
+    columns: dict[str, Any] | UnsetType = UNSET
     if_missing: bool = False
 
     @property
@@ -81,6 +83,7 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
             tags=tuple(self.tags),
             metadata=self.metadata,
             schema=None if self.schema is UNSET else SchemaSetting(version=1, compatibility=self.compatibility),
+            columns=None if self.columns is UNSET else widened(None, self.columns),
         )
 
 
@@ -94,6 +97,7 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
     idempotency_memory_ms: Positive | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
+    columns: dict[str, Any] | UnsetType = UNSET
 
     def changed(self, settings: TopicSettings) -> TopicSettings:
         """Return the settings after the change."""
@@ -108,6 +112,8 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
             changes["tags"] = tuple(self.tags)
         if self.metadata is not UNSET:
             changes["metadata"] = self.metadata
+        if self.columns is not UNSET:
+            changes["columns"] = widened(settings.columns, self.columns)
         return replace(settings, **changes)
 
 
@@ -160,6 +166,7 @@ class TopicInfo(Value, frozen=True, kw_only=True):
         created_at: When the topic was created, in UTC.
         schema_version: The version of the schema that values must match; None if the topic has no schema.
         compatibility: The rule for changes of the schema; None if the topic has no schema.
+        columns: The typed columns of the values; None if the topic has none.
         partition_list: The ends of each partition. Empty in lists of topics.
         now: The database's time at the description, in UTC. None in lists of topics.
         limits: The retention, with its age in milliseconds.
@@ -179,6 +186,7 @@ class TopicInfo(Value, frozen=True, kw_only=True):
     created_at: datetime
     schema_version: int | None = None
     compatibility: Compatibility | None = None
+    columns: TopicColumns | None = None
     described: tuple[PartitionInfo, ...] | None = msgspec.field(default=None, name="partition_list")
     now: datetime | None = None
 

@@ -55,6 +55,7 @@ def _present_topic(info: TopicInfo) -> dict[str, Any]:
         "idempotency_memory": info.idempotency_memory,
         "tags": tuple(info.tags),
         "metadata": dict(info.metadata),
+        "columns": info.columns,
     }
 
 

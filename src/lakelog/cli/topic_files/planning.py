@@ -16,6 +16,7 @@ from lakelog.cli.topic_files.wanted import (
 )
 from lakelog.client.worker.options import StartFrom
 from lakelog.errors import InvalidRequest
+from lakelog.model.columns import TopicColumns, widened
 from lakelog.model.kinds import GroupKind
 
 
@@ -118,9 +119,19 @@ def _topic_change(name: str, wanted: WantedTopic, present: Present) -> Change | 
             f"Topic {name!r} has {found['partitions']} partitions, and the file has {fewer}. Partitions cannot be "
             f"removed. Write {found['partitions']}, or copy the messages into a new topic."
         )
-    changed = _changes(wanted.settings, found)
+    changed = _changes(wanted.settings, {**found, "columns": _columns(wanted, found["columns"])})
     _check_compatibility(name, wanted, {**found, **wanted.settings})
     return Change(action=Action.CHANGE, kind=Kind.TOPIC, name=name, settings=changed) if changed else None
+
+
+def _columns(wanted: WantedTopic, present: TopicColumns | None) -> object:
+    """Return what the file has if the topic has these columns already, and the columns of the topic otherwise."""
+    schema = wanted.settings.get("columns")
+    if schema is None and "columns" in wanted.settings and present is not None:
+        raise wanted.place.error("The columns of a topic cannot be removed. Remove `columns` from the file.")
+    if schema is None or wanted.place.checked(lambda: widened(present, schema)) != present:
+        return present
+    return schema
 
 
 def _check_compatibility(name: str, wanted: WantedTopic, after: Settings) -> None:

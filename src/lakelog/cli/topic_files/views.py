@@ -31,6 +31,8 @@ def _new(setting: SettingChange) -> str:
         return show_count(int(str(setting.after)), "partition")
     if setting.name == "schema":
         return "with a schema"
+    if setting.name == "columns":
+        return "with columns"
     return f"{setting.name} {_shown(setting.name, setting.after)}"
 
 
@@ -38,6 +40,8 @@ def _changed(setting: SettingChange) -> str:
     if setting.name == "schema":
         verb = "added" if setting.before is None else "removed" if setting.after is None else "changed"
         return f"schema {verb}"
+    if setting.name == "columns":
+        return f"columns {'added' if setting.before is None else 'changed'}"
     return f"{setting.name} {_shown(setting.name, setting.before)} -> {_shown(setting.name, setting.after)}"
 
 

@@ -18,6 +18,7 @@ from lakelog.cli.units import parse_time
 from lakelog.client.schemas import schema_of
 from lakelog.client.worker.options import StartFrom, group_settings
 from lakelog.errors import InvalidRequest
+from lakelog.model.columns import widened
 from lakelog.model.dead_letter_retention import DeadLetterRetentionChange
 from lakelog.model.filter import parse
 from lakelog.model.group import GroupSettings
@@ -42,6 +43,7 @@ TOPIC_DEFAULTS: Settings = {
     "metadata": {},
     "schema": None,
     "compatibility": Compatibility.BACKWARD,
+    "columns": None,
 }
 GROUP_DEFAULTS: Settings = {
     "order": Order.KEY,
@@ -137,6 +139,7 @@ def _topic(place: Field) -> WantedTopic:
         "metadata": lambda field: {name: text.text() for name, text in field.fields().items()},
         "schema": _schema,
         "compatibility": lambda field: field.choice(Compatibility),
+        "columns": _columns,
     }
     settings = _with_defaults(_read(place, readers), TOPIC_DEFAULTS)
     place.checked(lambda: _check_topic({**TOPIC_DEFAULTS, **settings}))
@@ -148,6 +151,12 @@ def _schema(field: Field) -> JsonSchema:
     found = field.value()
     given = Path(field.file).parent / found if isinstance(found, str) else found
     return field.checked(lambda: msgspec.json.decode(schema_text(schema_of(given, None))))  # type: ignore[no-any-return]
+
+
+def _columns(field: Field) -> JsonSchema:
+    schema = _schema(field)
+    field.checked(lambda: widened(None, schema))
+    return schema
 
 
 def _check_topic(settings: Settings) -> None:

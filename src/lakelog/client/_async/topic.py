@@ -21,7 +21,7 @@ from lakelog.client._async.topic_replay import AsyncTopicReplay
 from lakelog.client._async.topic_scheduling import AsyncTopicScheduling
 from lakelog.client._async.topic_schemas import AsyncTopicSchemas
 from lakelog.client.publishing.codec import MessageBuilder
-from lakelog.client.schemas import GivenSchema, check_mode, schema_of
+from lakelog.client.schemas import GivenSchema, check_mode, columns_schema, schema_of
 from lakelog.model.arguments import check_text, check_texts
 from lakelog.model.kinds import Compatibility
 from lakelog.model.topic import (
@@ -79,6 +79,7 @@ class AsyncTopic(
         metadata: Mapping[str, str] | None = None,
         schema: GivenSchema | None = None,
         compatibility: str | None = None,
+        columns: GivenSchema | None = None,
         if_missing: bool = False,
     ) -> TopicInfo:
         """Create the topic. Return its description.
@@ -97,6 +98,7 @@ class AsyncTopic(
                 JSON file, or `"from-type"` for the schema of the topic's `type`. Default: none, every value is stored.
             compatibility: The rule for changes of the schema: `"backward"`, `"forward"`, `"full"` or `"none"`, as for
                 `set_schema`. Default: `"backward"`.
+            columns: The typed columns of the values, as for `alter`. Default: none.
             if_missing: Return the description of a topic that exists already, and leave it unchanged. Default: False,
                 which raises `TopicExists`.
         """
@@ -117,6 +119,7 @@ class AsyncTopic(
             metadata=dict(settings.metadata),
             schema=UNSET if schema is None else schema_of(schema, self._builder.codec.kind),
             compatibility=check_mode(compatibility) or Compatibility.BACKWARD,
+            columns=UNSET if columns is None else columns_schema(columns, self._builder.codec.kind),
             if_missing=if_missing,
         )
         info = await self._state.calls.call(operations.CREATE_TOPIC, request, is_repeatable=if_missing)
@@ -138,6 +141,7 @@ class AsyncTopic(
         idempotency_memory: timedelta | None = None,
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
+        columns: GivenSchema | None = None,
     ) -> TopicInfo:
         """Change settings of the topic. Return its new description. Omitted settings stay unchanged.
 
@@ -151,6 +155,9 @@ class AsyncTopic(
             idempotency_memory: How long idempotency keys are remembered; at least a minute.
             tags: The new tags, which replace all current ones.
             metadata: The new metadata, which replaces all current metadata.
+            columns: The typed columns of the values, by which Spark reads them with `typed=True`: a JSON Schema of an
+                object as a dict, a `pathlib.Path` of a JSON file, or `"from-type"` for the topic's `type`. Columns only
+                become wider: fields are added, `int` becomes `long`, and `float` becomes `double`.
         """
         limits = {"max_age": max_age, "max_count": max_count, "max_bytes": max_bytes}
         given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not _KEEP}
@@ -166,6 +173,7 @@ class AsyncTopic(
             idempotency_memory_ms=UNSET if memory is None else memory // timedelta(milliseconds=1),
             tags=UNSET if tags is None else list(check_tags(tags)),
             metadata=UNSET if metadata is None else dict(check_texts("metadata", metadata)),
+            columns=UNSET if columns is None else columns_schema(columns, self._builder.codec.kind),
         )
         request.changed(TopicSettings())
         info = await self._state.calls.call(operations.ALTER_TOPIC, request)

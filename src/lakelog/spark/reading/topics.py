@@ -20,18 +20,23 @@ from lakelog.client.reading.columns import ALL_COLUMNS, Columns, columns_of
 from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
 from lakelog.client.reading.limits import Time, offsets_of, time_of
 from lakelog.client.reading.read_ranges import Ranges, ReadRange, ranges_of, require_whole
+from lakelog.errors import InvalidRequest
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.model.names import check_name
+from lakelog.segments.typed_values import ERROR, VALUE
 from lakelog.spark.options import PINNED
 from lakelog.spark.reading.batch_reader import group_view
 from lakelog.spark.reading.planning import hot_layers
 from lakelog.spark.reading.ranges import ResolvedRanges
-from lakelog.spark.reading.typed_values import ValueType, with_value
+from lakelog.spark.reading.typed_values import ValueType, with_typed, with_value
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakelog.model.columns import TopicColumns
+    from lakelog.model.topic_info import TopicInfo
 
 _PATH_NOT_FOUND = "PATH_NOT_FOUND"
 _TRIES = 3
@@ -47,6 +52,7 @@ def topic(
     end_offsets: Mapping[int, int] | None = None,
     columns: str | Sequence[str] | None = None,
     value: ValueType | None = None,
+    typed: bool = False,
     for_group: str | None = None,
     url: str | None = None,
     token: str | None = None,
@@ -69,6 +75,8 @@ def topic(
         value: The type of the values: a class, such as a dataclass, a msgspec.Struct or a pydantic model; a schema,
             such as "total INT, id STRING"; or "json" for variants. A value that does not fit becomes null or has null
             fields. Default: bytes.
+        typed: Add the column `v`, a struct with the topic's columns, and `v_error`, the reason why a value has no `v`.
+            Default: False.
         for_group: Leave out the messages that this group does not get: copies that were redriven for other groups, and
             messages that are expired when this function is called. Default: all messages.
         url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
@@ -76,6 +84,7 @@ def topic(
 
     Raises:
         TopicNotFound: If the topic does not exist.
+        InvalidRequest: If `typed` is set and the topic has no columns.
         OffsetOutOfRange: If a named offset does not exist.
     """
     connection = connection_to(url, token, spark)
@@ -87,15 +96,28 @@ def topic(
         until=time_of(until, "until"),
     )
     with announced(connection):
-        lake = client(connection).lake
+        log = client(connection)
+        lake = log.lake
+        typing = _columns_of(log.topic(name).describe()) if typed else None
         plan = lake.plan(name, options)
         view = group_view(lake, name, None if for_group is None else check_name("for_group", for_group))
     require_whole(plan, options.starts, options.ends)
-    if view is None:
-        return with_value(planned_frame(spark, connection, plan, selected), value)
-    needed = tuple(dict.fromkeys((*selected, *VIEW_COLUMNS)))
-    seen = planned_frame(spark, connection, plan, needed).where(_is_seen(view)).select(*selected)
-    return with_value(seen, value)
+    needed = (*selected, *(("value",) if typed else ()), *(() if view is None else VIEW_COLUMNS))
+    frame = planned_frame(spark, connection, plan, tuple(dict.fromkeys(needed)))
+    if view is not None:
+        frame = frame.where(_is_seen(view))
+    if typing is None:
+        return with_value(frame.select(*selected), value)
+    return with_value(with_typed(frame, typing).select(*selected, VALUE, ERROR), value)
+
+
+def _columns_of(info: TopicInfo) -> TopicColumns:
+    if info.columns is None:
+        raise InvalidRequest(
+            f"Topic '{info.name}' has no columns. Set them with `lakelog topics alter {info.name} --columns FILE`.",
+            topic=info.name,
+        )
+    return info.columns
 
 
 def _is_seen(view: GroupView) -> Column:

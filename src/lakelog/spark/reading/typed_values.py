@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,6 +29,8 @@ from pyspark.sql.types import (
 
 from lakelog.client.schemas import schema_of_type
 from lakelog.errors import InvalidRequest
+from lakelog.model.columns import TopicColumns
+from lakelog.segments.typed_values import ERROR, VALUE, typed_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 ValueType = str | type | DataType
 """A class, a schema of Spark as DDL or as a type, or `json`."""
 JSON = "json"
+_TYPED = "_typed"
 
 _PLAIN: Mapping[str, type[DataType]] = {
     "boolean": BooleanType,
@@ -57,6 +62,17 @@ def with_value(frame: DataFrame, kind: ValueType | None) -> DataFrame:
     if isinstance(kind, str) and kind.strip().lower() == JSON:
         return frame.withColumn("value", F.try_parse_json(text))
     return frame.withColumn("value", F.from_json(text, kind if isinstance(kind, str) else _schema_of(kind)))
+
+
+def with_typed(frame: DataFrame, columns: TopicColumns) -> DataFrame:
+    """Return the DataFrame with the typed columns of its values: `v` and `v_error`."""
+    fields = [pa.field(VALUE, typed_values(columns).type), pa.field(ERROR, pa.string())]
+
+    @F.arrow_udf(from_arrow_type(pa.struct(fields), prefer_timestamp_ntz=False))  # type: ignore[attr-defined, untyped-decorator]
+    def typed(values: pa.Array) -> pa.Array:
+        return pa.StructArray.from_arrays(typed_values(columns).columns_of(values), fields=fields)
+
+    return frame.select("*", typed("value").alias(_TYPED)).select("*", f"{_TYPED}.*").drop(_TYPED)
 
 
 def _schema_of(kind: type | DataType) -> Any:

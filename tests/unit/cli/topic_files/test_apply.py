@@ -219,9 +219,25 @@ def test_a_schema_in_the_file_and_beside_it(files: Files, log: lakelog.Lakelog, 
     assert log.topic("a").describe().schema_version is None
 
 
+def test_columns_in_the_file(files: Files, log: lakelog.Lakelog, tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text('{"properties": {"n": {"type": "integer", "format": "int32"}}}')
+    text = "topics: {a: {schema: order.json, columns: order.json}, b: {}}"
+    assert files.apply(text).stdout.splitlines()[0] == "+ topic a (1 partition, with a schema, with columns)"
+    assert files.apply(text).stderr == "nothing to change\n"
+    (tmp_path / "order.json").write_text('{"properties": {"n": {"type": "integer"}, "m": {"type": "string"}}}')
+    text = "topics: {a: {columns: order.json}, b: {columns: order.json}}"
+    assert files.apply(text).stdout.splitlines() == ["~ topic a: columns changed", "~ topic b: columns added"]
+    assert files.apply(text).stderr == "nothing to change\n"
+    assert str(log.topic("a").describe().columns) == "n: long, m: string"
+    assert "cannot be removed" in files.apply("topics: {a: {columns: null}}", code=1).stderr
+    narrower = files.apply("topics:\n  a: {columns: {properties: {n: {type: string}}}}", "--dry-run", code=1)
+    assert "yaml:2: `topics.a`: `v.n` is long and cannot become string" in narrower.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("topics:\n  a: {columns: {type: string}}", "yaml:2: `topics.a.columns`: The columns of a topic need a schema"),
         ("topics:\n  a: {compatibility: none}", "yaml:2: Topic 'a' has a `compatibility` and no schema."),
         ("topics:\n  a: {schema: missing.json}", "yaml:2: `topics.a.schema`: The schema file cannot be read"),
         ("topics:\n  a: {schema: 7}", "yaml:2: `topics.a.schema`: "),
