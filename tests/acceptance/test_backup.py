@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lakelog
 from lakelog.client.restoring.restoration import LOST, RestoredTopic, restore_topics
 from lakelog.client.verifying.verification import VerifyOptions, verify_topics
+from lakelog.model.load import LoadRequest, LoadStatus, PartitionLoad
+from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore, open_store
+from lakelog.segments.day_files import DayFiles
+from lakelog.segments.layout import topic_folder
+from lakelog.segments.load_receipts import LoadReceipt, write_receipt
+from lakelog.segments.schema import SCHEMA, conform
+from lakelog.spark.pipelines.iceberg import iceberg_topic
 from lakelog.spark.pipelines.sweeping import sweep_of
 from lakelog.storage.postgres import open_store as open_cell
 from tests.acceptance.cli_kit import Cli
@@ -31,6 +40,7 @@ class Installation:
     def __init__(self, cluster: Cluster, url: str, folder: Path) -> None:
         self.url = url
         self.copy = ""
+        self._copies: list[str] = []
         self.objects = (folder / "objects").as_uri()
         self.cli = Cli(folder=folder, env={"LAKELOG_OBJECT_STORE": self.objects})
         self._cluster = cluster
@@ -46,8 +56,12 @@ class Installation:
 
     def back_up(self) -> None:
         """Copy the database. Nothing is connected to it."""
+        self.copy = self.another_copy()
 
-        self.copy = self._cluster.create_database(template=self.url.rpartition("/")[2])
+    def another_copy(self) -> str:
+        """Copy the database, and return the URL of the copy."""
+        self._copies.append(self._cluster.create_database(template=(self.copy or self.url).rpartition("/")[2]))
+        return self._copies[-1]
 
     def trim(self) -> None:
         """Let the trimmer forget segments below the log start."""
@@ -62,8 +76,8 @@ class Installation:
         asyncio.run(run())
 
     def close(self) -> None:
-        if self.copy:
-            self._cluster.drop_database(self.copy)
+        for copy in self._copies:
+            self._cluster.drop_database(copy)
 
 
 @pytest.fixture
@@ -86,6 +100,38 @@ def contents(log: lakelog.Lakelog) -> dict[tuple[int, int], bytes | None]:
             for offset, value, headers in zip(*columns, strict=True):
                 found[part.partition, offset] = b"lost" if LOST in dict(headers or ()) else value
     return found
+
+
+def written_for_load(here: Installation, log: lakelog.Lakelog, first: int, name: str) -> list[Segment]:
+    """Write twenty messages for a load to a file."""
+    plan = log.lake.plan("orders")
+    now = log.lake.watermarks("orders").now
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([0] * 20, pa.int32()),
+            "offset": pa.array(range(first, first + 20), pa.int64()),
+            "appended_at": pa.array([now] * 20, SCHEMA.field("appended_at").type),
+            "epoch": pa.array([plan.epoch] * 20, pa.int32()),
+            "value": pa.array([f"{name} {n}".encode() for n in range(20)]),
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        files = DayFiles(
+            store=here.store, environment_id=plan.environment_id, incarnation=plan.incarnation, folder=Path(folder)
+        )
+        return [*files.add(0, conform(rows)), *files.close()]
+
+
+def load_history(here: Installation, log: lakelog.Lakelog, first: int, name: str) -> None:
+    """Load twenty messages, as a backfill does."""
+    segments = written_for_load(here, log, first, name)
+    plan = log.lake.plan("orders")
+    part = PartitionLoad(partition=0, first=first, segments=tuple(segments), fingerprint="ab")
+    (answer,) = log.lake.load(LoadRequest(topic="orders", name=name, incarnation=plan.incarnation, parts=[part]))
+    assert answer.status is LoadStatus.LOADED
+    paths = tuple(each.path for each in segments)
+    receipt = LoadReceipt(name=name, partition=0, first=first, end=first + 20, fingerprint="ab", paths=paths)
+    write_receipt(here.store, topic_folder(plan.environment_id, plan.incarnation), receipt)
 
 
 def restored(log: lakelog.Lakelog, **options: bool) -> RestoredTopic:
@@ -126,6 +172,95 @@ def test_a_restored_log_continues_with_the_messages_of_files(here: Installation)
         tier_by_hand(log, "orders")
         assert verify_topics(log, options=OPTIONS).problems == ()
     assert here.cli.run("backup", "restore", "--database-url", here.copy).out.startswith("No file has messages")
+
+
+def test_a_load_that_was_decided_after_the_backup_is_restored_under_its_name(here: Installation) -> None:
+    """Published messages before and after it, and files of a load that was never decided beside it."""
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+        publish(log, 0, 10)
+    here.back_up()
+    with here.open() as log:
+        publish(log, 10, 20)
+        tier_by_hand(log, "orders")
+        written_for_load(here, log, 20, "undecided")
+        load_history(here, log, 20, "archive-2025")
+        publish(log, 40, 50)
+        tier_by_hand(log, "orders")
+        before = contents(log)
+    with here.open(here.copy) as log:
+        done = restored(log)
+        assert (done.messages, done.lost) == (40, 0)
+        assert contents(log) == before
+        (known,) = log.lake.find_load("orders", "archive-2025")
+        assert (known.first, known.end, known.fingerprint) == (20, 40, "ab")
+        assert log.lake.find_load("orders", "undecided") == []
+        assert restored(log).is_nothing
+        assert verify_topics(log, options=OPTIONS).problems == ()
+
+
+def test_files_of_a_load_without_its_receipt_are_not_used(here: Installation) -> None:
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+    here.back_up()
+    with here.open() as log:
+        written_for_load(here, log, 0, "undecided")
+    with here.open(here.copy) as log:
+        done = restored(log)
+        assert (done.messages, done.lost) == (0, 20)
+        assert "a load that did not finish" in done.ignored[0]
+
+
+def test_a_second_restore_from_the_same_backup_uses_what_the_first_one_appended(here: Installation) -> None:
+    """Also behind placeholders, which only files of the first restore have."""
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+    here.back_up()
+    with here.open() as log:
+        publish(log, 0, 10)
+        tier_by_hand(log, "orders")
+        written_for_load(here, log, 10, "undecided")
+    first = here.another_copy()
+    with here.open(first) as log:
+        assert restored(log).lost == 20
+        publish(log, 30, 40)
+        tier_by_hand(log, "orders")
+        before = contents(log)
+    with here.open(here.copy) as log:
+        done = restored(log)
+        assert (done.messages, done.lost) == (40, 0)
+        assert contents(log) == before
+        assert verify_topics(log, options=OPTIONS).problems == ()
+
+
+def test_a_topic_that_was_created_after_the_backup_is_named_and_its_id_is_not_used_again(here: Installation) -> None:
+    with here.open() as log:
+        log.topic("orders").create(partitions=1)
+        log.topic("deleted").create(partitions=1)
+        log.topic("deleted").publish({"n": 0})
+        tier_by_hand(log, "deleted")
+        log.topic("deleted").delete()
+    here.back_up()
+    with here.open() as log:
+        for name in ("clicks", "views"):
+            log.topic(name).create(partitions=2)
+            log.topic(name).publish_many([{"n": n} for n in range(10)])
+            tier_by_hand(log, name)
+        iceberg_topic(log, "clicks")
+        lost = {name: log.topic(name).describe().incarnation for name in ("clicks", "views")}
+    database = ("--database-url", here.copy)
+    for arguments in (["--dry-run"], []):
+        said = here.cli.run("backup", "restore", *database, *arguments)
+        clicks, views = said.err.splitlines()
+        assert "Topic 'clicks' that was created after the backup is lost. Its folder" in clicks
+        assert f"e1/t{lost['clicks']} in the object store has 1 file with 10 messages" in clicks
+        assert views.startswith("lakelog: A topic that was created after the backup is lost.") and said.out == ""
+    assert here.cli.run("backup", "restore", *database).out.startswith("No file has messages")
+    with here.open(here.copy) as log:
+        log.topic("views").create(partitions=2)
+        assert log.topic("views").describe().incarnation > max(lost.values())
+        assert restore_topics(log, ["views"], watch=lambda each: None)[0].is_nothing
+        assert verify_topics(log, options=OPTIONS).problems == ()
 
 
 def test_offsets_whose_messages_are_lost_are_not_used_again(here: Installation) -> None:

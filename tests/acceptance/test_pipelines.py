@@ -20,7 +20,10 @@ from lakelog.errors import Conflict, InvalidRequest, NotFound, ObjectStoreUnavai
 from lakelog.model.lake import PlanOptions, RegisterStatus, TierRange
 from lakelog.model.partitioner import partition_of
 from lakelog.model.pipeline import RunState
+from lakelog.objectstore import open_store
 from lakelog.segments.hashing import ContentHash
+from lakelog.segments.layout import topic_folder
+from lakelog.segments.load_receipts import read_receipts
 from lakelog.segments.schema import conform
 from lakelog.spark import backfill, compact, copy, latest, sweep, tier, topic, update_latest
 from lakelog.spark.pipelines import backfilling
@@ -385,7 +388,7 @@ def messages_of(log: lakelog.Lakelog, topic: str) -> list[tuple[int, bytes, date
 
 @pytest.mark.nightly
 def test_history_is_loaded_once_with_its_times_although_a_run_failed(
-    spark: SparkSession, log: lakelog.Lakelog, size: Size
+    spark: SparkSession, log: lakelog.Lakelog, size: Size, folder: Path
 ) -> None:
     count = 2_000 if size is Size.CI else 5_000_000
     log.topic("sold").create(partitions=6)
@@ -407,6 +410,13 @@ def test_history_is_loaded_once_with_its_times_although_a_run_failed(
         assert at == datetime(2020, 3, 1, 20, tzinfo=UTC) + timedelta(seconds=100 * row["id"])
         assert partition == partition_of(key, 6)
     assert [each[2] for each in found] == [each[2] for each in sorted(found, key=lambda each: (each[0], each[2]))]
+    plan = log.lake.plan("sold")
+    receipts = read_receipts(open_store(f"file://{folder}"), topic_folder(plan.environment_id, plan.incarnation))
+    told = sorted((each.partition, each.first, each.end, each.name, *sorted(each.paths)) for each in receipts)
+    assert told == [
+        (each.partition, 0, each.high_watermark, "old", *sorted(segment.path for segment in each.segments))
+        for each in plan.partitions
+    ], "also of the part that was loaded by the run that failed"
     with pytest.raises(Conflict, match=r"The rows of partition \d differ"):
         backfill(rows.where("id > 5"), "sold", key="customer", time="sold_at", name="old")
     with pytest.raises(InvalidRequest, match="have no column 'nothing'"):

@@ -166,6 +166,19 @@ async def test_all_open_topics_are_listed_over_scopes(backing: Backing) -> None:
         assert gone.incarnation not in found
 
 
+async def test_incarnations_can_be_left_out(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        first = await one.topic_create(scope, "first", SETTINGS, [0])
+        assert await other.topic_newest() >= first.incarnation
+        await one.topic_skip(await other.topic_newest() + 5)
+        newest = await other.topic_newest()
+        await one.topic_skip(newest - 5)
+        assert await one.topic_newest() == newest
+        second = await other.topic_create(scope, "second", SETTINGS, [0])
+        assert second.incarnation > newest >= first.incarnation + 5
+
+
 async def test_new_settings_leave_the_epoch(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         topic = await one.topic_create(await new_scope(one), "orders", SETTINGS, [0, 1])

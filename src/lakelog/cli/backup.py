@@ -13,11 +13,13 @@ from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_d
 from lakelog.cli.output import print_json, print_line, print_result, print_table, say
 from lakelog.cli.target import JsonOption
 from lakelog.cli.units import parse_duration
+from lakelog.client.connecting.target import find_setting
 from lakelog.errors import Conflict, NotFound
 from lakelog.model.display import show_count, show_time
 from lakelog.model.names import check_name
 
 if TYPE_CHECKING:
+    from lakelog.client.restoring.lost_topics import LostTopic
     from lakelog.client.restoring.restoration import RestoredTopic
     from lakelog.model.backup import BackupMark
     from lakelog.model.topic import Topic
@@ -90,17 +92,18 @@ def restore(
     """Continue the log of a restored database with newer files.
 
     Run it after PostgreSQL was restored from a backup, and before any server starts. Messages of files that the
-    database does not know are appended at their offsets. Offsets whose messages are lost are not used again.
+    database does not know are appended at their offsets. Offsets whose messages are lost are not used again. Topics
+    that were created after the backup are named; they are lost.
     """
     import lakelog
     from lakelog.client.restoring.restoration import restore_topics
 
     url, cells = find_database(database_url), find_cells(cell)
 
-    async def work(catalog: Catalog) -> list[Topic]:
-        return await catalog.topic_list_all()
+    async def work(catalog: Catalog) -> tuple[list[Topic], int]:
+        return await catalog.topic_list_all(), await catalog.topic_newest()
 
-    topics = with_catalog(url, work)
+    topics, newest = with_catalog(url, work)
     found: list[RestoredTopic] = []
     for project, environment in sorted({(each.scope.project, each.scope.environment) for each in topics}):
         mine = sorted(
@@ -115,10 +118,32 @@ def restore(
                     print_line(_restored_line(place, done, dry_run))
 
             found += restore_topics(log, mine, dry_run=dry_run, watch=show)
+    lost = _lost(newest)
     if json:
-        print_json({"dry_run": dry_run, "topics": found})
-    elif all(each.is_nothing for each in found):
+        print_json({"dry_run": dry_run, "topics": found, "lost_topics": lost})
+    elif all(each.is_nothing for each in found) and not lost:
         print_line("No file has messages that the database does not have.")
+    for each in lost:
+        say(f"lakelog: {_lost_line(each)}")
+    if lost and not dry_run:
+        # A new topic with the id of a lost one would share a folder with its files.
+        with_catalog(url, lambda catalog: catalog.topic_skip(max(each.incarnation for each in lost)))
+
+
+def _lost(newest: int) -> list[LostTopic]:
+    from lakelog.client.restoring.lost_topics import lost_topics
+    from lakelog.objectstore import open_store
+
+    place = find_setting("LAKELOG_OBJECT_STORE", None, "")
+    return lost_topics(open_store(place.text), newest) if place else []
+
+
+def _lost_line(lost: LostTopic) -> str:
+    name = "A topic" if lost.topic is None else f"Topic '{lost.topic}'"
+    return (
+        f"{name} that was created after the backup is lost. Its folder {lost.folder} in the object store has "
+        f"{show_count(lost.files, 'file')} with {show_count(lost.messages, 'message')}, until a sweep deletes them."
+    )
 
 
 def _restored_line(place: str, done: RestoredTopic, dry_run: bool) -> str:

@@ -10,6 +10,7 @@ import secrets
 from dataclasses import dataclass
 
 _PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
+_RECEIPT = re.compile(r"e\d+/t\d+/loads/\d{5,}-[0-9a-f]{16}\.json")
 _TABLE_FILE = re.compile(r"e\d+/t\d+/(metadata/[0-9a-z-]+\.(avro|metadata\.json)|latest/\d{5,}-[0-9a-f]{16}\.parquet)")
 
 
@@ -63,6 +64,16 @@ def key_path(environment_id: int, incarnation: int, bucket: int) -> str:
     """Return the path for a new file of a key table."""
     folder = topic_folder(environment_id, incarnation)
     return f"{folder}/latest/{bucket:05d}-{secrets.token_hex(8)}.parquet"
+
+
+def receipt_path(folder: str, partition: int) -> str:
+    """Return the path for a new receipt of a load into a partition of the topic with this folder."""
+    return f"{folder}/loads/{partition:05d}-{secrets.token_hex(8)}.json"
+
+
+def is_receipt(path: str) -> bool:
+    """Return whether this is the path of a receipt of a load."""
+    return _RECEIPT.fullmatch(path) is not None
 
 
 def bucket_of(path: str) -> int:

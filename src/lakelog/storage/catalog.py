@@ -95,6 +95,14 @@ class Catalog(Protocol):
         """Return the open topics of all scopes, for maintenance."""
         ...
 
+    async def topic_newest(self) -> int:
+        """Return the newest incarnation that was given to a topic, also to a deleted one; 0 if there was none."""
+        ...
+
+    async def topic_skip(self, incarnation: int) -> None:
+        """Give later topics incarnations above this one."""
+        ...
+
     async def topic_alter(
         self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None
     ) -> Topic:

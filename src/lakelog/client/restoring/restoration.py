@@ -3,6 +3,8 @@
 A database that is restored from a backup ends earlier than the log did. Files that were written after the backup have
 messages from its end on. They are appended at their offsets. Offsets that a file has seen and whose messages are lost
 get placeholders that no group receives, so that no offset ever has two contents. No server may run at the same time.
+
+Files of a load are used if a receipt says that the load was decided. The load is then known under its name again.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments.day_files import DayFiles
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.layout import SegmentPath, parse_segment_path, topic_folder
+from lakelog.segments.load_receipts import LoadReceipt, read_receipts, write_receipt
 from lakelog.segments.reader import SegmentFile
 from lakelog.segments.schema import SCHEMA, conform
 
@@ -71,6 +74,16 @@ class _Found:
     place: SegmentPath
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """Offsets that are appended by one load, and its name; without a name, the load is one of this restore."""
+
+    first: int
+    end: int
+    name: str = ""
+    fingerprint: str = "00"
+
+
 class TopicRestoration:
     """The restore of one topic."""
 
@@ -79,6 +92,7 @@ class TopicRestoration:
         self._topic = topic
         self._options = store_options
         self._ignored: list[str] = []
+        self._receipts: list[LoadReceipt] = []
 
     def run(self, *, dry_run: bool = False) -> RestoredTopic:
         """Append what files have more than the log, and return the result. A repeated call does nothing."""
@@ -87,6 +101,8 @@ class TopicRestoration:
             return RestoredTopic(topic=self._topic)
         store = open_store(plan.store, self._options)
         newer = self._newer_files(store, plan)
+        if newer:
+            self._receipts = read_receipts(store, topic_folder(plan.environment_id, plan.incarnation))
         added = max([0, *(number + 1 - len(plan.partitions) for number in newer)])
         done = RestoredTopic(topic=self._topic, partitions=added)
         if added and not dry_run:
@@ -140,8 +156,8 @@ class TopicRestoration:
         content, shared = None, ContentHash()
         try:
             with _opened(store, found) as file:
-                if file.is_loaded:
-                    return "it was written by a load, and the database does not know whether it was decided"
+                if file.is_loaded and not any(found.path in each.paths for each in self._receipts):
+                    return "it was written by a load that did not finish"
                 content = ContentHash(file.schema)
                 for batch in file.read_as_written():
                     content.update(batch)
@@ -167,34 +183,69 @@ class TopicRestoration:
         chain: Sequence[tuple[_Found, int, int]],
         top: int,
     ) -> None:
+        """Append the messages of the chain, and placeholders up to `top`. Loads keep their names."""
+        at, end = part.high_watermark, chain[-1][2] if chain else part.high_watermark
+        loads = [each for each in self._receipts if each.partition == part.partition]
+        for load in sorted(loads, key=lambda each: each.first):
+            if at <= load.first < load.end <= end:
+                if at < load.first:
+                    self._append_range(store, plan, part, chain, _Range(first=at, end=load.first))
+                wanted = _Range(first=load.first, end=load.end, name=load.name, fingerprint=load.fingerprint)
+                self._append_range(store, plan, part, chain, wanted)
+                at = load.end
+        if at < top:
+            self._append_range(store, plan, part, chain, _Range(first=at, end=top))
+
+    def _append_range(
+        self,
+        store: ObjectStore,
+        plan: Plan,
+        part: PartitionPlan,
+        chain: Sequence[tuple[_Found, int, int]],
+        wanted: _Range,
+    ) -> None:
+        now, at = self._log.lake.watermarks(self._topic).now, wanted.first
         with tempfile.TemporaryDirectory(prefix="lakelog-restore-") as folder:
             files = DayFiles(
                 store=store, environment_id=plan.environment_id, incarnation=plan.incarnation, folder=Path(folder)
             )
             segments: list[Segment] = []
-            at = part.high_watermark
             for found, first, end in chain:
-                with _opened(store, found) as file:
-                    for batch in file.read(first, end):
-                        segments += files.add(part.partition, conform(batch))
-                at = end
-            now = self._log.lake.watermarks(self._topic).now
-            for batch in _placeholders(part.partition, at, top, now, plan.epoch):
+                if max(first, wanted.first) < min(end, wanted.end):
+                    at = min(end, wanted.end)
+                    with _opened(store, found) as file:
+                        for batch in file.read(max(first, wanted.first), at):
+                            segments += files.add(part.partition, conform(batch))
+            for batch in _placeholders(part.partition, at, wanted.end, now, plan.epoch):
                 segments += files.add(part.partition, batch)
             segments += files.close()
-        name = f"restore-{now:%Y%m%d%H%M%S%f}"
         load = PartitionLoad(
-            partition=part.partition, first=part.high_watermark, segments=tuple(segments), fingerprint="00"
+            partition=part.partition, first=wanted.first, segments=tuple(segments), fingerprint=wanted.fingerprint
         )
+        name = wanted.name or f"restore-{now:%Y%m%d%H%M%S%f}"
         request = LoadRequest(topic=self._topic, name=name, incarnation=plan.incarnation, parts=[load], is_restore=True)
         (answer,) = self._log.lake.load(request)
-        if answer.status not in (LoadStatus.LOADED, LoadStatus.KNOWN):
+        if answer.status is not LoadStatus.LOADED:
+            reason = answer.reason or f"A load '{name}' was decided before the backup."
             raise Conflict(
-                f"Partition {part.partition} of topic '{self._topic}' was not restored: {answer.reason} Stop all "
+                f"Partition {part.partition} of topic '{self._topic}' was not restored: {reason} Stop all "
                 "servers, and run it again.",
                 topic=self._topic,
                 partition=part.partition,
             )
+        # Without it, a later restore from the same backup would not use these files.
+        write_receipt(
+            store,
+            topic_folder(plan.environment_id, plan.incarnation),
+            LoadReceipt(
+                name=name,
+                partition=part.partition,
+                first=wanted.first,
+                end=wanted.end,
+                fingerprint=wanted.fingerprint,
+                paths=tuple(each.path for each in segments),
+            ),
+        )
 
 
 def restore_topics(

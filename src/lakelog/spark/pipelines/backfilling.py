@@ -20,15 +20,9 @@ from lakelog.model.arguments import check_number
 from lakelog.model.load import Loaded, LoadRequest, LoadStatus, PartitionLoad
 from lakelog.model.names import check_name
 from lakelog.model.write import DecideOptions
-from lakelog.spark.pipelines.backfill_rows import (
-    PLACE,
-    SHARE,
-    BackfillRows,
-    PartRows,
-    RowOptions,
-    fingerprint_of,
-)
+from lakelog.spark.pipelines.backfill_rows import PLACE, SHARE, BackfillRows, PartRows, RowOptions, fingerprint_of
 from lakelog.spark.pipelines.backfill_tasks import HistoryTarget, write_history
+from lakelog.spark.pipelines.receipts import Receipts
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.tiering import SEGMENT_BYTES
 from lakelog.spark.reading.range_reader import ReadTarget
@@ -231,6 +225,7 @@ class _Backfill:
         self._frame = rows.placed(info.partitions)
         self._name = job.name or f"once-{secrets.token_hex(16)}"
         self._done = BackfillSummary(topic=job.topic)
+        self._receipts = Receipts(self._log, plan, self._name, store_options(self._spark))
 
     @property
     def _log(self) -> Lakelog:
@@ -249,6 +244,7 @@ class _Backfill:
     def load(self, known: Sequence[Loaded]) -> BackfillSummary:
         """Write the partitions that are not decided to files, a few at a time, and append each one whole."""
         decided = {each.partition for each in known}
+        self._receipts.complete(known)
         parts = {each.number: each for each in self._counted(known)}
         there = sum(part.count for number, part in parts.items() if number in decided)
         self._note(is_history=True, known=there, remaining=self._done.messages - there)
@@ -291,6 +287,7 @@ class _Backfill:
             )
             failpoints.hit("backfill.loaded")
             self._loaded(answer, count)
+            self._receipts.write(answer, part.segments)
 
     def _loaded(self, answer: Loaded, count: int) -> None:
         if answer.status in (LoadStatus.MOVED, LoadStatus.REFUSED):
@@ -308,6 +305,7 @@ class _Backfill:
     def publish(self, known: Sequence[Loaded]) -> BackfillSummary:
         """Publish the rows in shares, except those of partitions that were loaded under the name."""
         decided = [each.partition for each in known]
+        self._receipts.complete(known)
         parts = self._counted(known)
         there = sum(each.count for each in parts if each.number in decided)
         self._note(known=there, remaining=self._done.messages - there)

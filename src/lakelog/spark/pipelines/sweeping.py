@@ -1,7 +1,7 @@
 """`sweep`: deletes unused files of the environment. It lists and deletes files, and neither reads nor moves messages.
 
 A file is deleted only if two checks, at least a day apart and recorded in the catalog, found it unused, and only if its
-name is that of a segment or of an Iceberg table's metadata. No Spark session is needed.
+name is that of a segment, of an Iceberg table's file or of a receipt of a load. No Spark session is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakelog import failpoints
 from lakelog.model.lake import ORPHAN_AGE
 from lakelog.objectstore import StoredObject, open_store
-from lakelog.segments.layout import is_table_file, parse_segment_path
+from lakelog.segments.layout import is_receipt, is_table_file, parse_segment_path
 from lakelog.spark.pipelines.runs import recorded
 from lakelog.spark.pipelines.tiering import no_store
 from lakelog.spark.session import client, connection_to
@@ -99,7 +99,9 @@ def sweep_of(
         raise no_store()
     store = open_store(plan.store)
     every = store.list(f"e{plan.environment_id}")
-    found = (each for each in every if parse_segment_path(each.path) or is_table_file(each.path))
+    # A receipt belongs to no segment, so it is swept. As every file, it outlives the backups that are older than it.
+    ours = (parse_segment_path, is_table_file, is_receipt)
+    found = (each for each in every if any(test(each.path) for test in ours))
     for page in _pages(found):
         sizes = {each.path: each.bytes for each in page}
         orphans = sorted(log.lake.look(list(sizes), min_age=min_age))

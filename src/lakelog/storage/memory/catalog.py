@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
 from lakelog.model.schema import SchemaRecord, SchemaVersion
@@ -35,7 +34,7 @@ class MemoryCatalog:
         self._writes = MemoryWriteCatalog(clock, self._open_topic)
         self.rejected = MemoryRejected(clock, self.audit)
         self.samples = MemorySamples()
-        self._incarnations = count(1)
+        self._newest = 0
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._topics: dict[tuple[int, str], Topic] = {}
         self._deleted: dict[int, Topic] = {}
@@ -78,8 +77,9 @@ class MemoryCatalog:
         place = (scope.environment_id, name)
         if place in self._topics:
             raise TopicExists(f"Topic '{name}' already exists.", topic=name)
+        self._newest += 1
         self._topics[place] = Topic(
-            incarnation=next(self._incarnations),
+            incarnation=self._newest,
             scope=scope,
             name=name,
             epoch=0,
@@ -104,6 +104,14 @@ class MemoryCatalog:
     async def topic_list_all(self) -> list[Topic]:
         await asyncio.sleep(0)
         return sorted(self._topics.values(), key=lambda topic: topic.incarnation)
+
+    async def topic_newest(self) -> int:
+        await asyncio.sleep(0)
+        return self._newest
+
+    async def topic_skip(self, incarnation: int) -> None:
+        await asyncio.sleep(0)
+        self._newest = max(self._newest, incarnation)
 
     async def topic_alter(
         self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None

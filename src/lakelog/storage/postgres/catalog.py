@@ -105,6 +105,13 @@ class PostgresCatalog:
     async def topic_list_all(self) -> list[Topic]:
         return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_all")]
 
+    async def topic_newest(self) -> int:
+        (row,) = await self._read("topic_newest")
+        return int(row["newest"])
+
+    async def topic_skip(self, incarnation: int) -> None:
+        await self._write("topic_skip", incarnation)
+
     async def topic_alter(
         self, topic: Topic, settings: TopicSettings, added_cells: Sequence[int], schema: str | None = None
     ) -> Topic:

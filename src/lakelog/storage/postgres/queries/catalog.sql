@@ -31,6 +31,12 @@ select * from lakelog.topic where environment_id = $1 and name > $2 and deleted_
 select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
 where t.deleted_at is null order by t.incarnation;
 
+-- topic_newest: returns the newest incarnation that was given to a topic
+select case when is_called then last_value else 0 end as newest from lakelog.topic_incarnation_seq;
+
+-- topic_skip: gives later topics incarnations above this one
+select setval('lakelog.topic_incarnation_seq', greatest($1::bigint, last_value)) from lakelog.topic_incarnation_seq;
+
 -- topic_alter: writes new settings, partitions and a new schema unless the topic changed since it was read
 with altered as (
     update lakelog.topic set settings = $3, cells = cells || $4::smallint[], version = version + 1,
