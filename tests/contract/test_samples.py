@@ -23,7 +23,7 @@ async def read(
     catalog: Catalog, group_id: int, resolution: Resolution = Resolution.MINUTE, every: int = 1
 ) -> list[tuple[int, int, bytes]]:
     found: list[StoredSample] = await catalog.samples.samples_read(
-        group_id, [1, 2], resolution, START, START + 2 * HOUR, every
+        [group_id], [1, 2], resolution, START, START + 2 * HOUR, every
     )
     return [(each.incarnation, each.minute - START, each.body) for each in found]
 
@@ -37,6 +37,14 @@ async def test_a_minute_has_one_sample_of_each_group_in_each_topic(backing: Back
         assert await other.samples.samples_write(START + 4, []) == 0
         assert await read(other, group) == [(1, 0, b"a"), (1, 3, b"c"), (2, 0, b"b")]
         assert await read(other, next(_IDS)) == []
+
+
+async def test_samples_of_several_groups(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        group, another = next(_IDS), next(_IDS)
+        await one.samples.samples_write(START, [sample(another, b"b"), sample(group, b"a"), sample(next(_IDS))])
+        found = await other.samples.samples_read([another, group], [1], Resolution.MINUTE, START, START)
+        assert [(each.group_id, each.body) for each in found] == [(group, b"a"), (another, b"b")]
 
 
 async def test_the_first_sample_of_a_period_is_kept_in_the_coarse_resolutions(backing: Backing) -> None:

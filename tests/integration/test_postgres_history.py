@@ -52,7 +52,7 @@ async def test_samples_of_500_groups_need_at_most_a_gigabyte(database: str, size
         for resolution, days, every in ((Resolution.MINUTE, 1, 1), (Resolution.HOUR, 399, 360)):
             began = time.perf_counter()
             first = NOW - days * 1440
-            found = await catalog.samples.samples_read(250, [250], resolution, first, NOW, every)
+            found = await catalog.samples.samples_read([250], [250], resolution, first, NOW, every)
             reads[resolution.name] = (len(found), round((time.perf_counter() - began) * 1000, 1))
         print(f"\nsamples: {total / 1e6:.0f} MB; written in {written * 1000:.0f} ms; reads (rows, ms): {reads}")
         assert total <= 1e9

@@ -135,10 +135,12 @@ class Engine:
         self.group_directory = GroupDirectory(catalog, self.extents, self.topics, self._journals, changes)
         self.members = Members(self.group_directory, self.topics, cells, changes, self._activity)
         progress, summaries = ProgressReader(self.extents, self._journals), Summaries(cells)
-        self.groups = Groups(catalog, self.group_directory, self.topics, self.members, progress, summaries)
+        self.timeline = Timeline(catalog, cells, self.group_directory)
+        self.groups = Groups(
+            catalog, self.group_directory, self.topics, self.members, progress, summaries, self.timeline
+        )
         self.figures = FigureReader(catalog, self.members, progress, summaries)
         self.sampler = Sampler(catalog, cells, self.figures)
-        self.timeline = Timeline(catalog, cells, self.group_directory)
         context = LeasingContext(
             journals=self._journals,
             batch_cache=self._batch_cache,

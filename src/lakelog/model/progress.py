@@ -29,6 +29,8 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
             segment begins. None if there is no such message.
         member_count: How many members the group has.
         dead_letters: How many dead letters the group has now. No more than 10,000 are counted.
+        lags: The lag in the last hour, every five minutes, the oldest first. It is None where no process took a sample.
+            Empty if there is no sample. None if it was not asked for.
     """
 
     status: str
@@ -36,6 +38,7 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
     oldest_at: datetime | None
     member_count: int
     dead_letters: int
+    lags: Sequence[int | None] | None = None
 
 
 class GroupQuery(Request, frozen=True, kw_only=True):
@@ -50,6 +53,7 @@ class GroupQuery(Request, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_GROUP_PAGE, description="The largest number of groups to return.")] = (
         MAX_GROUP_PAGE
     )
+    lags: Annotated[bool, Meta(description="Whether each group has its lags of the last hour.")] = False
 
 
 class GroupPage(Value, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ class Sample:
 class StoredSample:
     """A sample of a group in a topic, with the minute at which its period begins."""
 
+    group_id: int
     incarnation: int
     minute: int
     body: bytes
@@ -61,9 +62,15 @@ class SampleStore(Protocol):
         ...
 
     async def samples_read(
-        self, group_id: int, incarnations: Sequence[int], resolution: Resolution, first: int, last: int, every: int = 1
+        self,
+        group_ids: Sequence[int],
+        incarnations: Sequence[int],
+        resolution: Resolution,
+        first: int,
+        last: int,
+        every: int = 1,
     ) -> list[StoredSample]:
-        """Return the samples of a group from the minute `first` to `last`, by topic and minute.
+        """Return the samples of groups from the minute `first` to `last`, by group, topic and minute.
 
         With `every`, only those whose minute is a multiple of it.
         """

@@ -6,11 +6,15 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from lakelog.console.chart import Axis, chart_of, round_up
+from lakelog.console.pages.groups import spark_of
 from lakelog.console.timeline import SPANS, span_of, thinned, timeline_of
+from lakelog.engine.history.samples import SampleBody, pack
 from lakelog.model.history import GroupHistory, HistoryPoint
 from lakelog.model.mark import Mark
+from lakelog.storage.history import Sample
 from tests.unit.console.browser import browsing, logged_in
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -106,3 +110,25 @@ def test_the_page_draws_the_samples_and_the_marks_and_has_a_table_behind_them() 
             assert '<details id="timeline-table">' in page and "10</td>" in page, "the table has the lag"
 
     asyncio.run(scenario())
+
+
+async def test_the_list_of_groups_draws_the_lag_of_the_last_hour() -> None:
+    async with browsing() as browser:
+        await logged_in(browser)
+        assert b"<svg" not in (await browser.get("groups")).body
+        engine = browser.world.engine
+        (summary,) = await engine.groups.list(browser.world.scope)
+        assert spark_of(summary, NOW) is spark_of(replace(summary, lags=()), NOW) is None
+        lags = (None, 40, 30, *[None] * 6, 20, 10, None)
+        spark = spark_of(replace(summary, lags=lags, lag=5), NOW + MINUTE)
+        assert spark is not None and (spark.first, spark.most) == (40, 40)
+        (line,) = spark.chart.lines
+        assert line.path.count("M") == 2 and line.path.endswith("L100 90.4"), "a gap, and then up to the present lag"
+        ((topic, group),) = await engine.catalog.groups.group_topic_list(
+            *await engine.catalog.groups.group_list(browser.world.scope)
+        )
+        body = SampleBody(finished=0, lag=700, oldest_seconds=0, leased=0, waiting=0, members=0, dead_letters=0)
+        sample = Sample(group_id=group.group_id, incarnation=topic.incarnation, body=pack(body))
+        await engine.catalog.samples.samples_write(await engine.sampler.minute() // 5 * 5 - 5, [sample])
+        page = (await browser.get("groups")).body.decode()
+        assert 'aria-label="Lag in the last hour: 700 at first, at most 700"' in page

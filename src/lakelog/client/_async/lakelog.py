@@ -153,15 +153,18 @@ class AsyncLakelog(AsyncLakelogMessages):
         """
         return AsyncGroup(check_name("group", name), self._calls)
 
-    async def groups(self) -> list[GroupSummary]:
+    async def groups(self, *, lags: bool = False) -> list[GroupSummary]:
         """Return all groups of the environment, by name, each with lag, age, members, dead letters and status.
 
         It makes one call for each 1,000 groups.
+
+        Args:
+            lags: Whether each group has its lags of the last hour, every five minutes. Default: False.
         """
         found: list[GroupSummary] = []
         after: str | None = None
         while True:
-            more = await self._calls.call(group_operations.LIST_GROUPS, GroupQuery(after=after))
+            more = await self._calls.call(group_operations.LIST_GROUPS, GroupQuery(after=after, lags=lags))
             found += more.groups
             after = more.next
             if after is None:

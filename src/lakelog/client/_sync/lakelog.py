@@ -154,15 +154,18 @@ class Lakelog(LakelogMessages):
         """
         return Group(check_name("group", name), self._calls)
 
-    def groups(self) -> list[GroupSummary]:
+    def groups(self, *, lags: bool = False) -> list[GroupSummary]:
         """Return all groups of the environment, by name, each with lag, age, members, dead letters and status.
 
         It makes one call for each 1,000 groups.
+
+        Args:
+            lags: Whether each group has its lags of the last hour, every five minutes. Default: False.
         """
         found: list[GroupSummary] = []
         after: str | None = None
         while True:
-            more = self._calls.call(group_operations.LIST_GROUPS, GroupQuery(after=after))
+            more = self._calls.call(group_operations.LIST_GROUPS, GroupQuery(after=after, lags=lags))
             found += more.groups
             after = more.next
             if after is None:

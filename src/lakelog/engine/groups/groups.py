@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from msgspec import to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from lakelog.coordinator.leasing.operations import CommitPosition, Reply
 from lakelog.engine.groups.group_directory import GroupDirectory, begun_at
@@ -24,6 +24,7 @@ from lakelog.engine.groups.settings_check import altered, other_kind
 from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.stuck import together
 from lakelog.engine.groups.summaries import Summaries
+from lakelog.engine.history.timeline import Timeline
 from lakelog.engine.log.topics import Topics, no_partition
 from lakelog.errors import Conflict, GroupBusy, GroupNotFound
 from lakelog.model.group import AlterGroupRequest, Group, GroupKind, GroupSettings, GroupTopic, Start
@@ -47,6 +48,7 @@ class Groups:
         members: Members,
         progress: ProgressReader,
         summaries: Summaries | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self._catalog = catalog
         self._directory = directory
@@ -56,6 +58,7 @@ class Groups:
         self._journals = progress.journals
         self._extents = progress.extents
         self._summaries = summaries or Summaries(progress.extents.cells)
+        self._timeline = timeline or Timeline(catalog, progress.extents.cells, directory)
 
     def drop(self, cell: int) -> None:
         """Drop everything that was read from the cell."""
@@ -64,12 +67,22 @@ class Groups:
 
     # Looking --------------------------------------------------------------------------------------------------------
 
-    async def list(self, scope: Scope, after: str = "", limit: int = 1000) -> builtins.list[GroupSummary]:
-        """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status."""
+    async def list(
+        self, scope: Scope, after: str = "", limit: int = 1000, *, with_lags: bool = False
+    ) -> builtins.list[GroupSummary]:
+        """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status.
+
+        `with_lags` adds the lags of the last hour.
+        """
         groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
         read = await self._catalog.groups.group_topic_list(*groups)
         silent = await self._summaries.silent_cells(groups, read)
-        return await self._summaries.read(groups, read, await self._members.list(groups, silent), silent)
+        found = await self._summaries.read(groups, read, await self._members.list(groups, silent), silent)
+        if not with_lags:
+            return found
+        lags = await self._timeline.lags(read)
+        pairs = zip(groups, found, strict=True)
+        return [replace(each, lags=tuple(lags.get(group.group_id, ()))) for group, each in pairs]
 
     async def describe(self, scope: Scope, name: str) -> GroupDescription:
         """Return the whole description of a group."""

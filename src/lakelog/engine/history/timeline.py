@@ -10,6 +10,7 @@ from itertools import pairwise
 from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.history.samples import SampleBody, unpack
 from lakelog.errors import InvalidRequest, TopicNotFound
+from lakelog.model.group import GroupTopic
 from lakelog.model.history import GroupHistory, HistoryPoint, HistoryQuery
 from lakelog.model.times import to_ms, to_time
 from lakelog.model.topic import Scope, Topic
@@ -20,6 +21,8 @@ MAX_POINTS = 1500
 """The most points of a history."""
 MAX_SAMPLES = 100_000
 """The most samples that a history of all topics of a group is made from."""
+LAGS, LAG_MINUTES = 12, 5
+"""How many lags of a group a list shows, and the minutes between them."""
 _DEFAULT = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
 _STEPS: Sequence[tuple[int, Resolution]] = (
@@ -77,12 +80,36 @@ class Timeline:
             points=points,
         )
 
+    async def lags(self, read: Sequence[tuple[Topic, GroupTopic]]) -> dict[int, list[int | None]]:
+        """Return the lags of the last hour by group id, summed over these topics: one each `LAG_MINUTES`.
+
+        A lag is None where no process took a sample. Groups without samples are left out.
+        """
+        pairs = {(each.group_id, topic.incarnation) for topic, each in read}
+        last = to_ms(await self._clock()) // 60_000 // LAG_MINUTES * LAG_MINUTES
+        first = last - LAG_MINUTES * (LAGS - 1)
+        found = await self._catalog.samples.samples_read(
+            sorted({group_id for group_id, _ in pairs}),
+            sorted({incarnation for _, incarnation in pairs}),
+            Resolution.MINUTE,
+            first,
+            last,
+            LAG_MINUTES,
+        )
+        lags: dict[int, list[int | None]] = {}
+        for each in found:
+            if (each.group_id, each.incarnation) in pairs:
+                own = lags.setdefault(each.group_id, [None] * LAGS)
+                place = (each.minute - first) // LAG_MINUTES
+                own[place] = (own[place] or 0) + unpack(each.body).lag
+        return lags
+
     async def _points(
         self, group_id: int, topics: Sequence[Topic], span: Span, *, with_lags: bool
     ) -> list[HistoryPoint]:
         # One step earlier, for the throughput of the first point.
         found = await self._catalog.samples.samples_read(
-            group_id,
+            [group_id],
             [topic.incarnation for topic in topics],
             span.resolution,
             span.first - span.every,

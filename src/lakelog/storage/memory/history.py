@@ -27,15 +27,21 @@ class MemorySamples:
         return len(self._samples[Resolution.MINUTE]) - known
 
     async def samples_read(
-        self, group_id: int, incarnations: Sequence[int], resolution: Resolution, first: int, last: int, every: int = 1
+        self,
+        group_ids: Sequence[int],
+        incarnations: Sequence[int],
+        resolution: Resolution,
+        first: int,
+        last: int,
+        every: int = 1,
     ) -> list[StoredSample]:
         await asyncio.sleep(0)
         found = [
-            StoredSample(incarnation=incarnation, minute=minute, body=body)
+            StoredSample(group_id=group, incarnation=incarnation, minute=minute, body=body)
             for (group, incarnation, minute), body in self._samples[resolution].items()
-            if group == group_id and incarnation in incarnations and first <= minute <= last and minute % every == 0
+            if group in group_ids and incarnation in incarnations and first <= minute <= last and minute % every == 0
         ]
-        return sorted(found, key=lambda each: (each.incarnation, each.minute))
+        return sorted(found, key=lambda each: (each.group_id, each.incarnation, each.minute))
 
     async def samples_trim(self, minute: int) -> int:
         await asyncio.sleep(0)

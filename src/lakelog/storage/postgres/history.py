@@ -29,11 +29,22 @@ class PostgresSamples:
         return int(rows[0]["written"])
 
     async def samples_read(
-        self, group_id: int, incarnations: Sequence[int], resolution: Resolution, first: int, last: int, every: int = 1
+        self,
+        group_ids: Sequence[int],
+        incarnations: Sequence[int],
+        resolution: Resolution,
+        first: int,
+        last: int,
+        every: int = 1,
     ) -> list[StoredSample]:
         query = _SQL[_READS[resolution]]
-        rows = await self._database.read(query, group_id, list(incarnations), first, last, every)
-        return [StoredSample(incarnation=row["incarnation"], minute=row["minute"], body=row["body"]) for row in rows]
+        rows = await self._database.read(query, list(group_ids), list(incarnations), first, last, every)
+        return [
+            StoredSample(
+                group_id=row["group_id"], incarnation=row["incarnation"], minute=row["minute"], body=row["body"]
+            )
+            for row in rows
+        ]
 
     async def samples_trim(self, minute: int) -> int:
         dropped = int((await self._database.write(_SQL["samples_trim"], minute))[0]["dropped"])

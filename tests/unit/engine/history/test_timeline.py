@@ -40,6 +40,24 @@ async def test_points_are_the_figures_of_the_description_with_the_throughput_bet
         assert (await history(made)).points[1].partition_lags is None
 
 
+async def test_a_list_has_the_lags_of_the_last_hour_every_five_minutes() -> None:
+    async with shop() as made:
+        await made.lease("billing", 24)
+        minute = await made.engine.sampler.minute()
+        made.clock.pass_by(minutes=5 - minute % 5)
+        assert [each.lags for each in await made.engine.groups.list(made.scope)] == [None]
+        assert [each.lags for each in await made.engine.groups.list(made.scope, with_lags=True)] == [()]
+        for wait in (6, 4, 55):
+            await made.engine.sampler.sample()
+            await publish(made.engine, made.scope, "orders", text("x", partition=2))
+            made.clock.pass_by(minutes=wait)
+        (billing,) = await made.engine.groups.list(made.scope, with_lags=True)
+        assert billing.lags == (26, *[None] * 11), "the first sample is older, and the second of another minute"
+        await made.engine.sampler.sample()
+        (billing,) = await made.engine.groups.list(made.scope, with_lags=True)
+        assert billing.lags == (26, *[None] * 10, 27)
+
+
 async def test_failures_are_those_of_the_minute_before() -> None:
     async with shop() as made:
         leases = await made.lease("billing", 24)
