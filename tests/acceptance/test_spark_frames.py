@@ -90,6 +90,7 @@ def test_the_columns_of_a_topic_are_a_typed_value(spark: SparkSession, log: Any)
     assert rows[3][5].startswith("JSON is malformed")
     assert rows[4][5] == "Expected `int | null`, got `str` - at `$.total`"
     assert frame.selectExpr("sum(v.total)").collect()[0][0] == 3
+    typed.delete()
 
 
 def test_a_stream_of_variants_from_a_time_on(spark: SparkSession, log: Any, tmp_path: Path) -> None:
