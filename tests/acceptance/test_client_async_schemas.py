@@ -147,7 +147,7 @@ async def test_the_columns_of_a_topic_become_wider(url: str, tmp_path: Path) -> 
         await orders.alter(tags=["x"])
         assert (await orders.alter(columns=ORDER)).columns == (wider := (await orders.describe()).columns)
         assert wider is not None
-        assert (wider.version, [each.id for each in wider.fields]) == (2, [1000, 1001, 1002])
+        assert (wider.version, [each.id for each in wider.fields]) == (2, [2000, 2001, 2002])
         with pytest.raises(InvalidSchema, match=r"`v\.id` is string and cannot become long"):
             await orders.alter(columns={"properties": {"id": {"type": "integer"}}})
         with pytest.raises(InvalidSchema, match="need a schema of an object"):

@@ -148,7 +148,7 @@ def test_the_columns_of_a_topic_become_wider(url: str, tmp_path: Path) -> None:
         orders.alter(tags=["x"])
         assert (orders.alter(columns=ORDER)).columns == (wider := (orders.describe()).columns)
         assert wider is not None
-        assert (wider.version, [each.id for each in wider.fields]) == (2, [1000, 1001, 1002])
+        assert (wider.version, [each.id for each in wider.fields]) == (2, [2000, 2001, 2002])
         with pytest.raises(InvalidSchema, match=r"`v\.id` is string and cannot become long"):
             orders.alter(columns={"properties": {"id": {"type": "integer"}}})
         with pytest.raises(InvalidSchema, match="need a schema of an object"):

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from lakelog.model.partitioner import partition_of
 from lakelog.model.pipeline import RunState
 from lakelog.objectstore import open_store
 from lakelog.segments.hashing import ContentHash
-from lakelog.segments.layout import topic_folder
+from lakelog.segments.layout import columns_of_file, topic_folder
 from lakelog.segments.load_receipts import read_receipts
 from lakelog.segments.schema import conform
 from lakelog.spark import backfill, compact, copy, latest, sweep, tier, topic, update_latest
@@ -352,6 +352,43 @@ def test_compacted_segments_read_the_same(spark: SparkSession, log: lakelog.Lake
     assert said == "small: nothing to compact among 2 segments"
     waits = cli.run("pipelines", "run", "compact", "small").out
     assert "segments of the last 1h wait, use --min-age 0s" in waits
+
+
+def test_files_have_the_columns_of_the_topic_and_messages_stay_the_same(
+    spark: SparkSession, log: lakelog.Lakelog, fleet: Fleet
+) -> None:
+    """Files with columns of two versions and without columns are read together with hot messages."""
+    typed = log.topic("typed")
+    typed.create(partitions=1, columns={"properties": {"n": {"type": "integer"}}})
+
+    def rows(**limits: Any) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return the typed columns, and whether some of them were computed of values."""
+        frame = topic(spark, "typed", typed=True, columns="offset", **limits)
+        found = frame.selectExpr("offset", "v.n", "v.text", "v_error IS NULL").collect()
+        plan = frame._jdf.queryExecution().toString()  # type: ignore[operator]
+        return sorted(tuple(row) for row in found), "ArrowEvalPython" in plan
+
+    for count in (100, 200):
+        typed.publish(b"{", key="broken")
+        publish(log, "typed", count)
+        tier(spark, "typed", min_age=0)
+        typed.alter(columns={"properties": {"text": {"type": "string"}}})
+    publish(log, "typed", 50)
+    [part] = log.lake.plan("typed").partitions
+    assert [columns_of_file(each.path) for each in part.segments] == [1, 2]
+    before, (found, computed) = contents(log, "typed"), rows()
+    assert computed
+    assert sum(row[1] or 0 for row in found) == sum(sum(range(count)) for count in (100, 200, 50))
+    assert [row[2] for row in found if row[1] == 42] == [f"{42:064d}"] * 3
+    assert [row for row in found if not row[3]] == [(0, None, None, False), (101, None, None, False)]
+    compact(spark, "typed", min_age=0)
+    [part] = log.lake.plan("typed").partitions
+    assert [columns_of_file(each.path) for each in part.segments] == [2]
+    cold = rows(start_offsets={0: 3}, end_offsets={0: part.hot_from})
+    assert cold == (found[3 : part.hot_from], False)
+    tier(spark, "typed", min_age=0)
+    assert drop_hot(fleet.url)
+    assert contents(log, "typed") == before
 
 
 def test_a_damaged_segment_is_not_compacted(spark: SparkSession, log: lakelog.Lakelog, folder: Path) -> None:

@@ -18,8 +18,8 @@ from lakelog.model.schema import MAX_SCHEMA_PARTS, schema_text
 from lakelog.model.schema_nodes import resolve
 from lakelog.model.structs import Value
 
-FIRST_ID = 1000
-"""The id of the first field. Lower ids belong to the columns that every topic has."""
+FIRST_ID = 2000
+"""The id of the first field. Lower ids belong to the columns that every topic has, and to partition fields."""
 MAX_COLUMNS = 1000
 """The largest number of fields of a topic, with those inside of other fields."""
 MAX_COLUMN_DEPTH = 32

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakelog import failpoints
+from lakelog.model.columns import TopicColumns
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.layout import segment_path
@@ -38,6 +39,7 @@ class DayFiles:
         incarnation: The id of the topic.
         folder: A folder for the file that is open.
         file_bytes: The size from which a file is closed.
+        columns: The topic's columns, by which the files get typed columns of values.
     """
 
     store: ObjectStore
@@ -45,6 +47,7 @@ class DayFiles:
     incarnation: int
     folder: Path
     file_bytes: int = FILE_BYTES
+    columns: TopicColumns | None = None
     _open: _OpenFile | None = None
     _count: int = 0
 
@@ -65,7 +68,9 @@ class DayFiles:
         opened, self._open = self._open, None
         with opened.writer as writer:
             sealed = writer.close()
-        path = segment_path(self.environment_id, self.incarnation, sealed.partition, sealed.first, sealed.end)
+        version = 0 if self.columns is None else self.columns.version
+        place = (self.environment_id, self.incarnation, sealed.partition, sealed.first, sealed.end)
+        path = segment_path(*place, columns=version)
         failpoints.hit("load.before_put")
         self.store.put(path, opened.path)
         opened.path.unlink()
@@ -76,6 +81,6 @@ class DayFiles:
     def _begin(self, partition: int, day: date) -> _OpenFile:
         self._count += 1
         path = self.folder / f"{self._count}.parquet"
-        writer = SegmentWriter(path, partition, is_loaded=True)
+        writer = SegmentWriter(path, partition, is_loaded=True, columns=self.columns)
         self._open = _OpenFile(partition=partition, day=day, path=path, writer=writer)
         return self._open

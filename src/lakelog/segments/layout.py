@@ -9,7 +9,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-_PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet")
+_PATH = re.compile(r"e(\d+)/t(\d+)/p(\d{5,})/(\d{20})-(\d{20})-([0-9a-f]{16})(?:-c(\d+))?\.parquet")
 _RECEIPT = re.compile(r"e\d+/t\d+/loads/\d{5,}-[0-9a-f]{16}\.json")
 _TABLE_FILE = re.compile(r"e\d+/t\d+/(metadata/[0-9a-z-]+\.(avro|metadata\.json)|latest/\d{5,}-[0-9a-f]{16}\.parquet)")
 
@@ -24,14 +24,34 @@ class SegmentPath:
     first: int
     end: int
     unique: str
+    columns: int
+    """The version of the topic's columns that the file has; 0 if it has none."""
 
 
 def segment_path(
-    environment_id: int, incarnation: int, partition: int, first: int, end: int, unique: str | None = None
+    environment_id: int,
+    incarnation: int,
+    partition: int,
+    first: int,
+    end: int,
+    unique: str | None = None,
+    *,
+    columns: int = 0,
 ) -> str:
-    """Return the path for a new file. `unique` has 16 hex digits, random by default."""
-    unique = unique or secrets.token_hex(8)
-    return f"e{environment_id}/t{incarnation}/p{partition:05d}/{first:020d}-{end:020d}-{unique}.parquet"
+    """Return the path for a new file.
+
+    Args:
+        environment_id: The id of the environment.
+        incarnation: The id of the topic.
+        partition: The partition.
+        first: The first offset.
+        end: The end offset, not included.
+        unique: 16 hex digits. Default: random.
+        columns: The version of the topic's columns that the file has, so that readers know it without opening the file.
+            Default: 0, none.
+    """
+    name = f"{first:020d}-{end:020d}-{unique or secrets.token_hex(8)}{f'-c{columns}' if columns else ''}"
+    return f"e{environment_id}/t{incarnation}/p{partition:05d}/{name}.parquet"
 
 
 def parse_segment_path(path: str) -> SegmentPath | None:
@@ -47,7 +67,14 @@ def parse_segment_path(path: str) -> SegmentPath | None:
         first=first,
         end=end,
         unique=match[6],
+        columns=int(match[7] or 0),
     )
+
+
+def columns_of_file(path: str) -> int:
+    """Return the version of the topic's columns that the file of a segment has; 0 if it has none."""
+    place = parse_segment_path(path)
+    return 0 if place is None else place.columns
 
 
 def topic_folder(environment_id: int, incarnation: int) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakelog.errors import SegmentDamaged, UnsupportedFormat
+from lakelog.model.columns import TopicColumns
 from lakelog.model.segment import SealedSegment, Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
@@ -30,10 +31,10 @@ Put = Callable[[SealedSegment, Path], Segment]
 """Stores a sealed file under a new name, and returns its segment."""
 
 
-def merge(store: ObjectStore, old: Sequence[Segment], put: Put) -> list[Segment]:
+def merge(store: ObjectStore, old: Sequence[Segment], put: Put, columns: TopicColumns | None = None) -> list[Segment]:
     """Write the messages of adjacent segments to new files, and return their segments, by offset.
 
-    There is one file for each day in UTC.
+    There is one file for each day in UTC. The files have typed columns of values if the topic has `columns`.
 
     Raises:
         SegmentDamaged: If the file of an old segment differs from the sealed one.
@@ -47,7 +48,7 @@ def merge(store: ObjectStore, old: Sequence[Segment], put: Put) -> list[Segment]
         while following is not None:
             file = Path(folder) / f"{len(made)}.parquet"
             day, _batch = following
-            with SegmentWriter(file, old[0].partition) as writer:
+            with SegmentWriter(file, old[0].partition, columns=columns) as writer:
                 while following is not None and following[0] == day:
                     writer.write(following[1])
                     following = next(rows, None)

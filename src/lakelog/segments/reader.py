@@ -25,8 +25,9 @@ from lakelog.errors import ObjectStoreUnavailable, OffsetOutOfRange, SegmentDama
 from lakelog.model.segment import Segment
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
-from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA
-from lakelog.segments.writer import CONTENT_KEY, FORMAT_KEY, LOADED_KEY, OPTIONAL_KEY, PARTITION_KEY
+from lakelog.segments.layout import columns_of_file
+from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, TYPED
+from lakelog.segments.writer import COLUMNS_KEY, CONTENT_KEY, FORMAT_KEY, LOADED_KEY, OPTIONAL_KEY, PARTITION_KEY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -45,8 +46,10 @@ class SegmentFile:
             self._parquet = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
             footer = self._parquet.metadata
             about = {name.decode(): text.decode() for name, text in (footer.metadata or {}).items()}
-            self.schema: pa.Schema = self._parquet.schema_arrow
-            """The columns of the file. Those that this version does not know are optional."""
+            self.schema: pa.Schema = _stored(self._parquet.schema_arrow, about)
+            """The columns of the file, without `TYPED`. Those that this version does not know are optional."""
+            self.columns = int(about.get(COLUMNS_KEY, "0"))
+            """The version of the topic's columns by which `TYPED` is filled; 0 if the file does not have it."""
             self._check_format(about)
             counts = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
             offsets = footer.row_group(0).column(_OFFSET).statistics
@@ -81,7 +84,7 @@ class SegmentFile:
             yield _known(batch, names).slice(low, high - low)
 
     def read_as_written(self) -> Iterator[pa.RecordBatch]:
-        """Yield all messages with all columns of the file (`schema`), one batch per row group."""
+        """Yield all messages with the columns of the file (`schema`), one batch per row group."""
         yield from self._ahead(range(len(self._starts)), self.schema.names)
 
     def group_at(self, offset: int) -> tuple[int, int]:
@@ -162,6 +165,8 @@ class SegmentFile:
             )
 
     def _check_segment(self, segment: Segment) -> None:
+        if columns_of_file(segment.path) != self.columns:
+            raise self._damaged(f"the file has version {self.columns} of the columns, which its name does not say")
         has = (self.partition, self.first, self.end, self.content_hash)
         if has != (segment.partition, segment.first, segment.end, segment.content_hash):
             detail = f"the file has partition {has[0]}, offsets {has[1]} to {has[2]} and content {has[3]}"
@@ -177,6 +182,13 @@ class SegmentFile:
             yield
         except (pa.ArrowException, OSError, ValueError, KeyError, AttributeError, IndexError) as exc:
             raise self._damaged(first_line(exc).rstrip(".")) from exc
+
+
+def _stored(schema: pa.Schema, about: dict[str, str]) -> pa.Schema:
+    """Return the columns that the messages were stored with. Typed columns are computed from them."""
+    if COLUMNS_KEY not in about:
+        return schema
+    return pa.schema([field for field in schema if field.name not in TYPED])
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

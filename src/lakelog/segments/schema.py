@@ -15,16 +15,20 @@ from lakelog.errors import InvalidBatch
 
 FORMAT = 1
 
+TYPED = ("v", "v_error")
+"""The columns that a file may have behind the others, computed from the values by `typed_values`. No hash has them."""
+
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def _numbered(field: pa.Field, number: int) -> pa.Field:
+def numbered(field: pa.Field, number: int) -> pa.Field:
+    """Return the field with its Parquet field id."""
     return field.with_metadata({_FIELD_ID: str(number).encode()})
 
 
 _HEADERS = pa.map_(
-    _numbered(pa.field("key", pa.string(), nullable=False), 100),
-    _numbered(pa.field("value", pa.string()), 101),
+    numbered(pa.field("key", pa.string(), nullable=False), 100),
+    numbered(pa.field("value", pa.string()), 101),
 )
 _POSITIONS = (
     FETCH.field("partition"),
@@ -34,9 +38,9 @@ _POSITIONS = (
 )
 SCHEMA: pa.Schema = pa.schema(
     [
-        *(_numbered(field, number) for number, field in enumerate(_POSITIONS, 1)),
+        *(numbered(field, number) for number, field in enumerate(_POSITIONS, 1)),
         *(
-            _numbered(field.with_type(_HEADERS) if field.name == "headers" else field, number)
+            numbered(field.with_type(_HEADERS) if field.name == "headers" else field, number)
             for number, field in enumerate(COLUMNS, 10)
         ),
     ]

@@ -6,7 +6,7 @@ and writers of files share this code, so both get the same columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from functools import lru_cache
 from typing import Annotated, Any, TypedDict
@@ -16,8 +16,12 @@ import pyarrow as pa
 from msgspec import Meta
 
 from lakelog.model.columns import LIST, MAP, STRUCT, Column, TopicColumns
+from lakelog.segments.schema import SCHEMA, TYPED, numbered
 
-VALUE, ERROR = "v", "v_error"
+VALUE, ERROR = TYPED
+_VALUE_ID, _ERROR_ID = 200, 201
+_ROWS = 8192
+"""Values are decoded in parts, because Python needs several times the memory of Arrow for them."""
 
 _PLAIN: dict[str, tuple[Any, pa.DataType]] = {
     "boolean": (bool, pa.bool_()),
@@ -37,11 +41,26 @@ class TypedValues:
     """Makes typed columns of values."""
 
     def __init__(self, columns: TopicColumns) -> None:
-        self.type: pa.StructType = pa.struct([pa.field(each.name, _arrow(each)) for each in columns.fields])
+        self.version = columns.version
+        self.type: pa.StructType = pa.struct([_field(each) for each in columns.fields])
+        self.file_schema: pa.Schema = pa.schema(
+            [
+                *SCHEMA,
+                numbered(pa.field(VALUE, self.type), _VALUE_ID),
+                numbered(pa.field(ERROR, pa.string()), _ERROR_ID),
+            ]
+        )
+        """The columns of a file with typed values."""
+        self.leaves = tuple(_leaves(VALUE, columns.fields))
+        """The paths in Parquet of the columns within `v` that have one value in each row."""
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(_object("v", columns.fields)).decode
 
     def columns_of(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return `v` and `v_error` of values. Both are null for a value that is null."""
+        if len(values) > _ROWS:
+            parts = [self.columns_of(values.slice(start, _ROWS)) for start in range(0, len(values), _ROWS)]
+            found, reasons = zip(*parts, strict=True)
+            return pa.concat_arrays(found), pa.concat_arrays(reasons)
         rows: list[Any] = []
         errors: list[str | None] = []
         for value in values.to_pylist():
@@ -49,6 +68,11 @@ class TypedValues:
             rows.append(row)
             errors.append(error)
         return pa.array(rows, self.type), pa.array(errors, pa.string())
+
+    def added_to(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Return messages with the columns of `SCHEMA` and those of their values."""
+        typed = self.columns_of(messages.column("value"))
+        return pa.RecordBatch.from_arrays([*messages.columns, *typed], schema=self.file_schema)
 
     def _row(self, value: bytes) -> tuple[Any, str | None]:
         try:
@@ -63,8 +87,20 @@ def typed_values(columns: TopicColumns) -> TypedValues:
     return TypedValues(columns)
 
 
+def _field(column: Column) -> pa.Field:
+    return numbered(pa.field(column.name, _arrow(column)), column.id)
+
+
+def _leaves(path: str, fields: Sequence[Column]) -> Iterator[str]:
+    for each in fields:
+        if each.type == STRUCT:
+            yield from _leaves(f"{path}.{each.name}", each.fields)
+        elif each.type not in (LIST, MAP):
+            yield f"{path}.{each.name}"
+
+
 def _arrow(column: Column) -> pa.DataType:
-    inner = [pa.field(each.name, _arrow(each)) for each in column.fields]
+    inner = [_field(each) for each in column.fields]
     if column.type == STRUCT:
         return pa.struct(inner)
     if column.type == LIST:

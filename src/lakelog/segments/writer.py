@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelog.errors import InvalidBatch
+from lakelog.model.columns import TopicColumns
 from lakelog.model.segment import SealedSegment
 from lakelog.segments.hashing import ContentHash
-from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, conform
+from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, TYPED, conform
+from lakelog.segments.typed_values import TypedValues, typed_values
 
 # Each row group costs a bulk reader a request or two, and a reader of one message reads a whole group.
 GROUP_ROWS = 128 << 10
@@ -34,7 +36,9 @@ CONTENT_KEY = "lakelog.content_hash"
 LOADED_KEY = "lakelog.loaded"
 """Present in a file that was written for a load. Only the database knows whether the load was decided."""
 OPTIONAL_KEY = "lakelog.optional"
-"""The columns that a reader may leave out if it does not know them, separated by commas. Format 1 has none."""
+"""The columns that a reader may leave out if it does not know them, separated by commas. Format 1 has only `TYPED`."""
+COLUMNS_KEY = "lakelog.columns"
+"""The version of the topic's columns by which `TYPED` was filled."""
 
 _OFFSET, _APPENDED_AT, _EPOCH = POSITIONS[1:]
 _WRITER_OPTIONS = signature(pq.write_table).parameters
@@ -62,11 +66,26 @@ class SegmentWriter:
     Without `close`, the file has no footer and cannot be read as a segment.
     """
 
-    def __init__(self, sink: str | Path | BinaryIO, partition: int, *, is_loaded: bool = False) -> None:
-        """Create a writer. `is_loaded` notes in the file that its messages were not read from the log."""
+    def __init__(
+        self,
+        sink: str | Path | BinaryIO,
+        partition: int,
+        *,
+        is_loaded: bool = False,
+        columns: TopicColumns | None = None,
+    ) -> None:
+        """Create a writer.
+
+        Args:
+            sink: The path of the new file, or an open file.
+            partition: The partition of the messages.
+            is_loaded: Note in the file that its messages were not read from the log. Default: False.
+            columns: The topic's columns, by which the file gets the typed columns of values. Default: none.
+        """
         self._sink = _HashingSink(sink)
         self._partition = partition
         self._is_loaded = is_loaded
+        self._typed: TypedValues | None = None if columns is None else typed_values(columns)
         self._content = ContentHash()
         self._parquet: pq.ParquetWriter | None = None
         self._groups: list[int] = []
@@ -105,7 +124,11 @@ class SegmentWriter:
         content_hash = self._content.hexdigest()
         assert self._parquet is not None
         about = {FORMAT_KEY: str(FORMAT), PARTITION_KEY: str(self._partition), CONTENT_KEY: content_hash}
-        self._parquet.add_key_value_metadata({**about, LOADED_KEY: "1"} if self._is_loaded else about)
+        if self._is_loaded:
+            about[LOADED_KEY] = "1"
+        if self._typed is not None:
+            about |= {OPTIONAL_KEY: ",".join(TYPED), COLUMNS_KEY: str(self._typed.version)}
+        self._parquet.add_key_value_metadata(about)
         self._parquet.close()
         self._sink.finish()
         return SealedSegment(
@@ -167,8 +190,10 @@ class SegmentWriter:
         self._check(group)
         self._content.update(group)
         if self._parquet is None:
-            self._parquet = _parquet_writer(self._sink, group)
+            self._parquet = _parquet_writer(self._sink, group, self._typed)
         self._groups.append(group.column(_OFFSET)[0].as_py())
+        if self._typed is not None:
+            group = self._typed.added_to(group)
         self._parquet.write_table(pa.Table.from_batches([group]), row_group_size=GROUP_ROWS)
 
 
@@ -209,8 +234,9 @@ class _HashingSink:
         self.closed = True
 
 
-def _parquet_writer(sink: _HashingSink, first_group: pa.RecordBatch) -> pq.ParquetWriter:
+def _parquet_writer(sink: _HashingSink, first_group: pa.RecordBatch, typed: TypedValues | None) -> pq.ParquetWriter:
     """Return the writer. Its bloom filters have room for as many keys as the first row group has."""
+    leaves = () if typed is None else typed.leaves
     bloom: dict[str, object] = {}
     keys = pc.count_distinct(first_group.column("key"), mode="only_valid").as_py()
     # Older versions of Arrow read bloom filters, and do not write any.
@@ -218,12 +244,12 @@ def _parquet_writer(sink: _HashingSink, first_group: pa.RecordBatch) -> pq.Parqu
         bloom = {"bloom_filter_options": {"key": {"ndv": keys, "fpp": BLOOM_ERRORS}}}
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),
-        SCHEMA,
+        SCHEMA if typed is None else typed.file_schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=_DICTIONARY,
+        use_dictionary=[*_DICTIONARY, *leaves],
         column_encoding={"offset": "DELTA_BINARY_PACKED"},
-        write_statistics=["partition", "offset", "appended_at", "epoch"],
+        write_statistics=["partition", "offset", "appended_at", "epoch", *leaves],
         write_page_index=True,
         # A reader of a part of the file checks the pages that it reads. The hashes cover whole files.
         write_page_checksum=True,

@@ -69,17 +69,17 @@ def test_a_field_without_a_single_type_has_no_column(schema: Any) -> None:
 
 def test_ids_never_change() -> None:
     first = columns(id=TEXT, items={"type": "array", "items": {"properties": {"sku": TEXT}}})
-    sku = Column(id=1003, name="sku", type="string")
-    element = Column(id=1002, name="element", type="struct", fields=(sku,))
+    sku = Column(id=2003, name="sku", type="string")
+    element = Column(id=2002, name="element", type="struct", fields=(sku,))
     assert first.version == 1
-    assert first.fields[1] == Column(id=1001, name="items", type="list", fields=(element,))
+    assert first.fields[1] == Column(id=2001, name="items", type="list", fields=(element,))
     # The order of the schema changes, a field is added inside of another, and one is not mentioned any more.
     items = {"type": "array", "items": {"properties": {"count": INT, "sku": TEXT}}}
     second = columns(first, items=items, total=LONG)
     assert second.version == 2
     assert str(second) == "id: string, items: list<struct<sku: string, count: int>>, total: long"
-    assert [second.fields[1].fields[0].fields[at].id for at in (0, 1)] == [1003, 1004]
-    assert [each.id for each in second.fields] == [1000, 1001, 1005]
+    assert [second.fields[1].fields[0].fields[at].id for at in (0, 1)] == [2003, 2004]
+    assert [each.id for each in second.fields] == [2000, 2001, 2005]
     assert columns(second, id=TEXT) is second
 
 
@@ -87,7 +87,7 @@ def test_numbers_become_wider() -> None:
     first = columns(n=INT, x={"type": "number", "format": "float"})
     second = columns(first, n=LONG, x={"type": "number"})
     assert str(second) == "n: long, x: double"
-    assert [each.id for each in second.fields] == [1000, 1001]
+    assert [each.id for each in second.fields] == [2000, 2001]
     for bad in (INT, TEXT, {"type": "number"}, {"properties": {"a": TEXT}}):
         with pytest.raises(InvalidSchema, match=r"`v\.n` is long and cannot become"):
             columns(second, n=bad)

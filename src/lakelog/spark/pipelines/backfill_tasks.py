@@ -98,6 +98,7 @@ class HistoryFiles:
             incarnation=place.incarnation,
             folder=folder,
             file_bytes=target.file_bytes,
+            columns=place.typed,
         )
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Segment]:

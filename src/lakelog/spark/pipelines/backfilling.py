@@ -25,7 +25,7 @@ from lakelog.spark.pipelines.backfill_tasks import HistoryTarget, write_history
 from lakelog.spark.pipelines.receipts import Receipts
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.tiering import SEGMENT_BYTES
-from lakelog.spark.reading.range_reader import ReadTarget
+from lakelog.spark.reading.range_reader import writing_target
 from lakelog.spark.session import ConnectionSettings, client, connection_to, parallelism, store_options
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _Backfill:
         wanted = [number for number in partitions if number in parts]
         firsts = {each.partition: each.high_watermark for each in self._plan.partitions}
         target = HistoryTarget(
-            place=ReadTarget.of(self._connection, self._plan, store_options(self._spark)),
+            place=writing_target(self._log, self._connection, self._plan, store_options(self._spark)),
             environment_id=self._plan.environment_id,
             epoch=self._plan.epoch,
             firsts=firsts,

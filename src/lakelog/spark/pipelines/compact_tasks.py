@@ -58,13 +58,14 @@ def _merged(place: ReadTarget, environment_id: int, old: Replaced) -> list[Segme
     store = store_of(place.store, place.store_options)
 
     def put(sealed: SealedSegment, file: Path) -> Segment:
-        path = segment_path(environment_id, place.incarnation, sealed.partition, sealed.first, sealed.end)
+        parts = (environment_id, place.incarnation, sealed.partition, sealed.first, sealed.end)
+        path = segment_path(*parts, columns=place.columns_version)
         failpoints.hit("compact.before_put")
         store.put(path, file)
         failpoints.hit("compact.after_put")
         return sealed.segment(path)
 
-    new = merge(store, old, put)
+    new = merge(store, old, put, place.typed)
     failpoints.hit("compact.before_verify")
     verify_merged(store, old, new)
     return new

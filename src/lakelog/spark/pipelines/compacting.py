@@ -19,7 +19,7 @@ from lakelog.spark.pipelines.compact_plan import FILE_BYTES, QUIET, CompactOptio
 from lakelog.spark.pipelines.compact_tasks import CompactResult, merge_all
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.tiering import WAVE, no_store
-from lakelog.spark.reading.range_reader import ReadTarget
+from lakelog.spark.reading.range_reader import ReadTarget, writing_target
 from lakelog.spark.session import client, connection_to, parallelism, store_options
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def compact(
     plan = log.lake.plan(topic)
     if plan.store is None:
         raise no_store()
-    place = ReadTarget.of(connection, plan, store_options(spark))
+    place = writing_target(log, connection, plan, store_options(spark))
     with recorded(log, PIPELINE, topic) as recorder:
         run = _CompactRun(spark, log, place, plan.environment_id, recorder, on_progress or _ignore)
         return run.run(options)

@@ -67,13 +67,14 @@ def _written(place: ReadTarget, environment_id: int, wanted: TierRange) -> Segme
     with tempfile.TemporaryDirectory(prefix="lakelog-tier-") as folder:
         file = Path(folder) / "segment.parquet"
         lake = client(place.connection).lake
-        with SegmentWriter(file, wanted.partition) as writer:
+        with SegmentWriter(file, wanted.partition, columns=place.typed) as writer:
             for batch in lake.read_range(
                 place.topic, wanted.partition, wanted.first, wanted.end, incarnation=place.incarnation
             ):
                 writer.write(batch)
             sealed = writer.close()
-        path = segment_path(environment_id, place.incarnation, wanted.partition, wanted.first, wanted.end)
+        parts = (environment_id, place.incarnation, wanted.partition, wanted.first, wanted.end)
+        path = segment_path(*parts, columns=place.columns_version)
         failpoints.hit("tier.before_put")
         store_of(place.store, place.store_options).put(path, file)
         failpoints.hit("tier.after_put")

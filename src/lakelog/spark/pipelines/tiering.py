@@ -20,7 +20,7 @@ from lakelog.model.lake import RegisterStatus, TierOptions, TierRange
 from lakelog.model.segment import Segment
 from lakelog.spark.pipelines.runs import RunRecorder, recorded
 from lakelog.spark.pipelines.tier_tasks import TierResult, verify_all, write_all
-from lakelog.spark.reading.range_reader import ReadTarget
+from lakelog.spark.reading.range_reader import ReadTarget, writing_target
 from lakelog.spark.session import client, connection_to, parallelism, store_options
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def tier(
     plan = log.lake.plan(topic)
     if plan.store is None:
         raise no_store()
-    place = ReadTarget.of(connection, plan, store_options(spark))
+    place = writing_target(log, connection, plan, store_options(spark))
     with recorded(log, PIPELINE, topic) as recorder:
         return _TierRun(spark, log, place, plan.environment_id, recorder, on_progress or _ignore).run(
             options, {each.partition: each.high_watermark for each in plan.partitions}

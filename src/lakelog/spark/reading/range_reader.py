@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,10 +17,14 @@ from lakelog.client.reading.columns import ALL_COLUMNS, Columns
 from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
 from lakelog.client.reading.read_ranges import ReadRange, ranges_of, require_whole
 from lakelog.errors import LakelogError, ObjectNotFound, Unavailable
+from lakelog.model.columns import TopicColumns
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments.reader import opened
 from lakelog.spark.session import ConnectionSettings, client
+
+if TYPE_CHECKING:
+    from lakelog import Lakelog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,8 @@ class ReadTarget:
     store_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     view: GroupView | None = None
     """The view of the group that reads; None for every message."""
+    typed: TopicColumns | None = None
+    """The topic's columns, by which new files get typed columns of values."""
     skips_removed: bool = False
     """Continue at the log start if messages are removed after the plan. Otherwise, the read fails."""
 
@@ -55,6 +62,20 @@ class ReadTarget:
             store=plan.store,
             store_options=store_options,
         )
+
+    @property
+    def columns_version(self) -> int:
+        """Return the version of the topic's columns that new files get; 0 for none."""
+        return 0 if self.typed is None else self.typed.version
+
+
+def writing_target(
+    log: Lakelog, connection: ConnectionSettings, plan: Plan, store_options: Mapping[str, str]
+) -> ReadTarget:
+    """Return the target of tasks that also write files of the topic: with its columns, if it has any."""
+    info = log.topic(plan.topic).describe()
+    typed = info.columns if info.incarnation == plan.incarnation else None
+    return replace(ReadTarget.of(connection, plan, store_options), typed=typed)
 
 
 _stores: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}

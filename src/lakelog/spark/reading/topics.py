@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakelog.client.reading.columns import ALL_COLUMNS, Columns, columns_of
 from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
@@ -23,12 +24,13 @@ from lakelog.client.reading.read_ranges import Ranges, ReadRange, ranges_of, req
 from lakelog.errors import InvalidRequest
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.model.names import check_name
-from lakelog.segments.typed_values import ERROR, VALUE
+from lakelog.segments.layout import columns_of_file
+from lakelog.segments.schema import TYPED
 from lakelog.spark.options import PINNED
 from lakelog.spark.reading.batch_reader import group_view
 from lakelog.spark.reading.planning import hot_layers
 from lakelog.spark.reading.ranges import ResolvedRanges
-from lakelog.spark.reading.typed_values import ValueType, with_typed, with_value
+from lakelog.spark.reading.typed_values import ValueType, spark_typed, with_typed, with_value
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema
 
@@ -102,13 +104,12 @@ def topic(
         plan = lake.plan(name, options)
         view = group_view(lake, name, None if for_group is None else check_name("for_group", for_group))
     require_whole(plan, options.starts, options.ends)
-    needed = (*selected, *(("value",) if typed else ()), *(() if view is None else VIEW_COLUMNS))
-    frame = planned_frame(spark, connection, plan, tuple(dict.fromkeys(needed)))
+    # A value without typed columns gets them here.
+    needed = (*selected, *(() if typing is None else ("value",)), *(() if view is None else VIEW_COLUMNS))
+    frame = planned_frame(spark, connection, plan, tuple(dict.fromkeys(needed)), typing)
     if view is not None:
         frame = frame.where(_is_seen(view))
-    if typing is None:
-        return with_value(frame.select(*selected), value)
-    return with_value(with_typed(frame, typing).select(*selected, VALUE, ERROR), value)
+    return with_value(frame.select(*selected, *(() if typing is None else TYPED)), value)
 
 
 def _columns_of(info: TopicInfo) -> TopicColumns:
@@ -126,51 +127,90 @@ def _is_seen(view: GroupView) -> Column:
 
 
 def planned_frame(
-    spark: SparkSession, connection: ConnectionSettings, plan: Plan, columns: Columns = ALL_COLUMNS
+    spark: SparkSession,
+    connection: ConnectionSettings,
+    plan: Plan,
+    columns: Columns = ALL_COLUMNS,
+    typing: TopicColumns | None = None,
 ) -> DataFrame:
-    """Return the DataFrame of a plan. If a file was replaced since, plan the same offsets again."""
+    """Return the DataFrame of a plan. If a file was replaced since, plan the same offsets again.
+
+    Args:
+        spark: The session.
+        connection: The server.
+        plan: The plan.
+        columns: The columns of the messages.
+        typing: The topic's columns, by which the typed columns of values follow. `columns` then has the value.
+    """
     for _ in range(_TRIES - 1):
         try:
-            return frame_of(spark, connection, plan, columns)
+            return frame_of(spark, connection, plan, columns, typing)
         except AnalysisException as exc:
             if exc.getCondition() != _PATH_NOT_FOUND:
                 raise
             # The same offsets are in another file now.
             plan = _again(connection, plan)
-    return frame_of(spark, connection, plan, columns)
+    return frame_of(spark, connection, plan, columns, typing)
 
 
 def frame_of(
-    spark: SparkSession, connection: ConnectionSettings, plan: Plan, columns: Columns = ALL_COLUMNS
+    spark: SparkSession,
+    connection: ConnectionSettings,
+    plan: Plan,
+    columns: Columns = ALL_COLUMNS,
+    typing: TopicColumns | None = None,
 ) -> DataFrame:
-    """Return the DataFrame of a plan: whole files, files that extend beyond the range, and the hot rest."""
-    whole: list[ReadRange] = []
-    partly: list[ReadRange] = []
+    """Return the DataFrame of a plan: whole files, files that extend beyond the range, and the hot rest.
+
+    With `typing`, the typed columns come from the files that were written with this version of the topic's columns, and
+    are computed for all other messages.
+    """
+    filled: list[ReadRange] = []
+    plain: list[ReadRange] = []
     rest: list[ReadRange] = []
     for read_range in ranges_of(plan):
         if read_range.segment is None or not _is_readable(plan.store):
             rest.append(read_range)
+        elif typing is not None and columns_of_file(read_range.segment.path) == typing.version:
+            filled.append(read_range)
         else:
-            (whole if read_range.is_whole else partly).append(read_range)
-    frames = []
-    if whole:
-        frames.append(_parquet(spark, plan, whole).select(*columns))
-    if partly:
-        # One filter for all of them, on the partition and offset of each row.
-        frames.append(_parquet(spark, plan, partly).where(_any(map(_within, partly))).select(*columns))
+            plain.append(read_range)
+    frames = _of_files(spark, plan, plain, spark_schema(), columns)
     frames += [_hot(spark, connection, plan, ranges, columns) for ranges in hot_layers(rest)]
-    if not frames:
+    if not frames and not filled:
         frames.append(_hot(spark, connection, plan, {}, columns))
+    if typing is None:
+        return _united(frames)
+    computed = [with_typed(_united(frames), typing)] if frames else []
+    schema = StructType([*spark_schema().fields, *spark_typed(typing).fields])
+    return _united([*_of_files(spark, plan, filled, schema, (*columns, *TYPED)), *computed])
+
+
+def _united(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda left, right: left.unionAll(right), frames)
 
 
-def _parquet(spark: SparkSession, plan: Plan, read_ranges: Iterable[ReadRange]) -> DataFrame:
+def _of_files(
+    spark: SparkSession, plan: Plan, read_ranges: Sequence[ReadRange], schema: StructType, columns: Sequence[str]
+) -> list[DataFrame]:
+    whole = [each for each in read_ranges if each.is_whole]
+    partly = [each for each in read_ranges if not each.is_whole]
+    frames = []
+    if whole:
+        frames.append(_parquet(spark, plan, whole, schema).select(*columns))
+    if partly:
+        # One filter for all of them, on the partition and offset of each row.
+        frames.append(_parquet(spark, plan, partly, schema).where(_any(map(_within, partly))).select(*columns))
+    return frames
+
+
+def _parquet(spark: SparkSession, plan: Plan, read_ranges: Iterable[ReadRange], schema: StructType) -> DataFrame:
     paths = sorted(
         {address_of(plan.store or "", read_range.segment.path) for read_range in read_ranges if read_range.segment}
     )
     # A session may be configured to ignore missing files, which would be a silent gap here.
     strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
-    return spark.read.options(**strict).schema(spark_schema()).parquet(*paths)
+    return spark.read.options(**strict).schema(schema).parquet(*paths)
 
 
 def _hot(

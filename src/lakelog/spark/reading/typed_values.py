@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,7 +30,8 @@ from pyspark.sql.types import (
 from lakelog.client.schemas import schema_of_type
 from lakelog.errors import InvalidRequest
 from lakelog.model.columns import TopicColumns
-from lakelog.segments.typed_values import ERROR, VALUE, typed_values
+from lakelog.segments.schema import TYPED
+from lakelog.segments.typed_values import typed_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,13 +67,20 @@ def with_value(frame: DataFrame, kind: ValueType | None) -> DataFrame:
 
 def with_typed(frame: DataFrame, columns: TopicColumns) -> DataFrame:
     """Return the DataFrame with the typed columns of its values: `v` and `v_error`."""
-    fields = [pa.field(VALUE, typed_values(columns).type), pa.field(ERROR, pa.string())]
 
-    @F.arrow_udf(from_arrow_type(pa.struct(fields), prefer_timestamp_ntz=False))  # type: ignore[attr-defined, untyped-decorator]
+    @F.arrow_udf(spark_typed(columns))  # type: ignore[attr-defined, untyped-decorator]
     def typed(values: pa.Array) -> pa.Array:
-        return pa.StructArray.from_arrays(typed_values(columns).columns_of(values), fields=fields)
+        return pa.StructArray.from_arrays(typed_values(columns).columns_of(values), names=TYPED)
 
     return frame.select("*", typed("value").alias(_TYPED)).select("*", f"{_TYPED}.*").drop(_TYPED)
+
+
+def spark_typed(columns: TopicColumns) -> StructType:
+    """Return the typed columns of values in Spark: `v` and `v_error`."""
+    found = from_arrow_schema(
+        pa.schema(list(typed_values(columns).file_schema)[-len(TYPED) :]), prefer_timestamp_ntz=False
+    )
+    return StructType([StructField(field.name, field.dataType) for field in found])
 
 
 def _schema_of(kind: type | DataType) -> Any:
