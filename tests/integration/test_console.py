@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -10,12 +11,15 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.kit.chromium import chromium, new_session, violations
-from tests.kit.console_data import fill
+from tests.kit.console_data import fill, lease
 from tests.kit.fleet import LAKELOG, Fleet
 from tests.kit.ports import free_port
 from tests.kit.postgres import Cluster
 from tests.kit.process import Supervisor
+from tests.kit.statements import Statements, recorded
+from tests.unit.console.browser import console_of
 from tests.unit.console.examples import PATHS
+from tests.unit.docs.markdown import ROOT, section, table
 
 _CODES = (
     "<script>alert(1)</script>",
@@ -69,6 +73,37 @@ def page(session: BrowserContext) -> Iterator[Page]:
     yield opened
     assert opened.evaluate("window.ran") == []
     opened.close()
+
+
+# This test is the first one: a running browser has an event loop, in which `asyncio.run` cannot be called.
+def test_the_statements_of_each_page_are_few_and_scan_no_table(fleet: Fleet) -> None:
+    rows = table(section((ROOT / "docs" / "console.md").read_text(), "Cost of a page"), "page")
+    documented = {row[0]: int(row[1]) for row in rows}
+    counts, scans = asyncio.run(_statements(fleet))
+    print("statements:", counts)
+    assert {name: count for name, count in counts.items() if count > documented.get(name, 6)} == {}
+    assert scans == {"tokens": {"token"}}, "only the small table of tokens"
+    for number in range(4):
+        lease(fleet, f"reader-{number}", "w-1")
+    more, _ = asyncio.run(_statements(fleet))
+    assert {name: count for name, count in more.items() if count > counts[name]} == {}, "for more groups"
+    for number in range(4):
+        fleet.request("DELETE", f"/v1/groups/reader-{number}")
+
+
+async def _statements(fleet: Fleet) -> tuple[dict[str, int], dict[str, set[str]]]:
+    """Return the number of statements of each page, and the tables that its statements scan."""
+    counts: dict[str, int] = {}
+    scans: dict[str, set[str]] = {}
+    async with console_of(fleet) as browser:
+        for name, path in PATHS.items():
+            found = Statements()
+            with recorded(found):
+                assert (await browser.get(path)).status == 200
+            counts[name] = len(found)
+            if tables := await found.scanned():
+                scans[name] = tables
+    return counts, scans
 
 
 def test_axe_finds_nothing_on_any_page_in_both_themes(page: Page, fleet: Fleet) -> None:

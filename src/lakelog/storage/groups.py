@@ -357,7 +357,7 @@ class GroupStore(Protocol):
         """Return how many dead letters are in the state dead."""
         ...
 
-    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
+    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int | None = None) -> dict[int, int]:
         """Return by group id how many dead letters of these partitions are in the state dead, at most `limit` each."""
         ...
 

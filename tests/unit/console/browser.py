@@ -8,7 +8,11 @@ from http.cookies import SimpleCookie
 from urllib.parse import urlencode, urljoin
 
 from lakelog.console import LocalServer, LoginCodes, create_console
+from lakelog.engine import Engine
 from lakelog.model.token import Right
+from lakelog.server import Drain, HealthSource, ServerSettings, create_app
+from lakelog.storage.postgres import open_stores
+from tests.kit.fleet import Fleet
 from tests.unit.server.harness import Reply, World, world
 
 ORIGIN = "http://lakelog.example"
@@ -98,6 +102,26 @@ async def browsing(
         if authenticate:
             browser.child = (await made.call("POST", "/v1/tokens", json={"name": "another session"})).json["id"]
         yield browser
+
+
+@asynccontextmanager
+async def console_of(fleet: Fleet) -> AsyncIterator[Browser]:
+    """Yield a browser that is logged in to a server in this process, over the databases of a fleet."""
+    catalog, cells = await open_stores(fleet.url, {})
+    engine = Engine(catalog, cells)
+    await engine.start()
+    try:
+        drain = Drain()
+        health = HealthSource(engine, drain, ())
+        app = create_app(engine, ServerSettings(authenticate=True), drain=drain, health=health)
+        app.console = create_console(LocalServer(app), stopping=drain.wait)
+        scope = await catalog.scope_create("default", "default")
+        browser = Browser(World(engine=engine, app=app, drain=drain, scope=scope, token=fleet.token or ""))
+        assert (await browser.log_in(browser.world.token)).status == 303
+        await browser.get("")
+        yield browser
+    finally:
+        await engine.close()
 
 
 async def _bury(made: World) -> None:

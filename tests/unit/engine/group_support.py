@@ -26,6 +26,7 @@ from lakelog.engine.groups.groups import Groups
 from lakelog.engine.groups.members import Members
 from lakelog.engine.groups.progress import ProgressReader
 from lakelog.engine.leasing.consuming import MembersInfo
+from lakelog.engine.leasing.journal_reader import GroupPartitions
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.extents import Extents
 from lakelog.engine.log.topics import Topics
@@ -91,6 +92,9 @@ class FakeJournals:
     ) -> list[DeliveryState]:
         found = (self._state(group, topic, group_topic, partition) for partition in partitions)
         return [decode_state(encode_state(state)) for state in found]
+
+    async def states_of(self, asked: Sequence[GroupPartitions]) -> list[list[DeliveryState]]:
+        return [await self.states(each.group, each.topic, each.group_topic, each.partitions) for each in asked]
 
     def _state(self, group: Group, topic: Topic, group_topic: GroupTopic, partition: int) -> DeliveryState:
         place = (group.group_id, topic.pid(partition))

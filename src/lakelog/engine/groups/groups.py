@@ -97,7 +97,7 @@ class Groups:
             status=status_of_group(group, [Status(each.status) for each in progress]),
             progress=tuple(progress),
             stuck=together(each.stuck for each in progress if each.stuck is not None),
-            dead_letters=sum([await self._progress.dead_count(group, topic, silent) for topic, _ in read]),
+            dead_letters=await self._progress.dead_count(group, [topic for topic, _ in read], silent),
         )
 
     async def lag(self, scope: Scope, name: str, topic: str | None = None) -> builtins.list[PartitionProgress]:

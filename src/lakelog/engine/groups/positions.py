@@ -15,6 +15,8 @@ from lakelog.model.position import AtOffset, AtTime, Earliest, Latest
 from lakelog.model.topic import Topic
 from lakelog.storage.store import Head, PartitionStore
 
+_HEADS_TOGETHER = 10_000
+"""The largest number of heads that one statement reads."""
 _AT_ONCE = 16
 """The largest number of concurrent calls for single partitions."""
 
@@ -45,6 +47,30 @@ async def heads_of(
     shares = [(cell, pids) for cell, pids in topic.pids_by_cell().items() if only is None or cell in only]
     heads = await asyncio.gather(*(cells[cell].heads_read(pids) for cell, pids in shares))
     return {partition_of_id(head.pid): head for share in heads for head in share}
+
+
+async def heads_of_all(
+    cells: Mapping[int, PartitionStore], topics: Iterable[Topic], silent: Collection[int] = ()
+) -> dict[int, dict[int, Head]]:
+    """Return the heads of several topics by incarnation and partition, without those in `silent` cells."""
+    shares: dict[int, dict[int, int]] = {}
+    found: dict[int, dict[int, Head]] = {}
+    for topic in topics:
+        if topic.incarnation not in found:
+            found[topic.incarnation] = {}
+            for cell, pids in topic.pids_by_cell().items():
+                shares.setdefault(cell, {}).update(dict.fromkeys(pids, topic.incarnation))
+    reads = [
+        (cell, list(pids)[first : first + _HEADS_TOGETHER])
+        for cell, pids in shares.items()
+        if cell not in silent
+        for first in range(0, len(pids), _HEADS_TOGETHER)
+    ]
+    heads = await gathered(cells[cell].heads_read(pids) for cell, pids in reads)
+    for (cell, _), share in zip(reads, heads, strict=True):
+        for head in share:
+            found[shares[cell][head.pid]][partition_of_id(head.pid)] = head
+    return found
 
 
 class Located(NamedTuple):

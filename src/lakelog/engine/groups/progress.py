@@ -16,11 +16,12 @@ from lakelog.coordinator.leasing.applying import apply
 from lakelog.coordinator.leasing.events import MessagesCut, PositionReset, pairs
 from lakelog.coordinator.leasing.state import DeliveryState, Lease, begin
 from lakelog.coordinator.leasing.summary import summarize
-from lakelog.engine.groups.positions import gathered, heads_of
+from lakelog.engine.groups.positions import gathered, heads_of, heads_of_all
 from lakelog.engine.groups.reasons import GroupView, Held, Look, Status, is_to_be_read
 from lakelog.engine.groups.silence import silent_cells
 from lakelog.engine.groups.stuck import Times, explain, unresponsive, without_position
 from lakelog.engine.leasing.consuming import MembersInfo
+from lakelog.engine.leasing.journal_reader import GroupPartitions
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
@@ -65,7 +66,7 @@ class ProgressReader:
         self, group: Group, topic: Topic, group_topic: GroupTopic
     ) -> tuple[list[DeliveryState], dict[int, Head]]:
         """Return the current states and the heads of all partitions, with seeks and retention applied."""
-        decided = await self._decided(group, topic, group_topic)
+        (decided,) = await self._decided([(group, topic, group_topic)])
         return list(decided.by_partition.values()), decided.heads
 
     async def read(
@@ -81,7 +82,7 @@ class ProgressReader:
 
         The ages of the oldest unfinished messages take one read of each cell and topic.
         """
-        decided = [await self._decided(group, topic, group_topic, silent) for topic, group_topic in group_topics]
+        decided = await self._decided([(group, topic, group_topic) for topic, group_topic in group_topics], silent)
         now_ms = to_ms(await self._cells[group.cell].clock())
         topics = [topic for topic, _ in group_topics]
         held = _held({topic.name: each.by_partition for topic, each in zip(topics, decided, strict=True)}, now_ms)
@@ -133,14 +134,30 @@ class ProgressReader:
         return found
 
     async def _decided(
-        self, group: Group, topic: Topic, group_topic: GroupTopic, silent: Collection[int] = ()
-    ) -> _Decided:
-        """Return the group in all partitions of a topic, without those in cells that do not respond."""
-        partitions = [each for each, cell in enumerate(topic.cells) if cell not in silent]
-        read = await self.journals.states(group, topic, group_topic, partitions)
+        self, readers: Sequence[tuple[Group, Topic, GroupTopic]], silent: Collection[int] = ()
+    ) -> list[_Decided]:
+        """Return each group in all partitions of its topic, without those in cells that do not respond.
+
+        The number of statements does not depend on the number of groups and topics.
+        """
+        asked = [
+            GroupPartitions(
+                group=group,
+                topic=topic,
+                group_topic=group_topic,
+                partitions=[each for each, cell in enumerate(topic.cells) if cell not in silent],
+            )
+            for group, topic, group_topic in readers
+        ]
+        read = await self.journals.states_of(asked)
         # Read after the states, so that finished messages are below a head.
-        heads = await heads_of(self._cells, topic, set(topic.cells).difference(silent))
-        states = dict(zip(partitions, read, strict=True))
+        heads = await heads_of_all(self._cells, [each.topic for each in asked], silent)
+        return [
+            self._current(each, states, heads[each.topic.incarnation]) for each, states in zip(asked, read, strict=True)
+        ]
+
+    def _current(self, asked: GroupPartitions, read: Sequence[DeliveryState], heads: dict[int, Head]) -> _Decided:
+        group_topic, states = asked.group_topic, dict(zip(asked.partitions, read, strict=True))
         for partition, state in states.items():
             apply_seek(state, group_topic, partition)
         committed = {partition: state.committed for partition, state in states.items()}
@@ -169,8 +186,13 @@ class ProgressReader:
         return found
 
     async def stats(self, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]) -> TopicStats:
-        groups = tuple([await self._group_stats(group, topic, group_topic) for group, group_topic in readers])
-        heads = await heads_of(self._cells, topic)
+        decided = await self._decided([(group, topic, group_topic) for group, group_topic in readers])
+        dead = await self._dead_counts(topic, [group for group, _ in readers])
+        groups = tuple(
+            _group_stats(group, each, topic, dead[group.group_id])
+            for (group, _), each in zip(readers, decided, strict=True)
+        )
+        heads = decided[0].heads if decided else await heads_of(self._cells, topic)
         filled = {partition: head for partition, head in heads.items() if head.next_offset > head.log_start}
         firsts = await self._appended_ms(topic, {each: head.log_start for each, head in filled.items()})
         return TopicStats(
@@ -183,22 +205,26 @@ class ProgressReader:
             groups=groups,
         )
 
-    async def dead_count(self, group: Group, topic: Topic, silent: Collection[int] = ()) -> int:
-        """Return the number of dead letters, without those in `silent` cells."""
-        shares = [(cell, pids) for cell, pids in topic.pids_by_cell().items() if cell not in silent]
-        return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in shares))
+    async def dead_count(self, group: Group, topics: Iterable[Topic], silent: Collection[int] = ()) -> int:
+        """Return the number of dead letters in these topics, without those in `silent` cells."""
+        shares: dict[int, list[int]] = {}
+        for topic in topics:
+            for cell, pids in topic.pids_by_cell().items():
+                shares.setdefault(cell, []).extend(pids)
+        reads = [(cell, pids) for cell, pids in shares.items() if cell not in silent]
+        return sum(await gathered(self._cells[cell].groups.dead_count(group.group_id, pids) for cell, pids in reads))
 
-    async def _group_stats(self, group: Group, topic: Topic, group_topic: GroupTopic) -> GroupStats:
-        decided = await self._decided(group, topic, group_topic)
-        states, ends = list(decided.by_partition.values()), _ends(topic, decided.heads)
-        return GroupStats(
-            group=group.name,
-            kind=group.kind,
-            lag=sum(summarize(state).lag(end) for state, end in zip(states, ends, strict=True)),
-            pending=sum(state.open_count + len(state.waiting) for state in states),
-            dead_letters=await self.dead_count(group, topic),
-            committed=decided.committed,
-        )
+    async def _dead_counts(self, topic: Topic, groups: Sequence[Group]) -> dict[int, int]:
+        """Return the number of dead letters in a topic by group id."""
+        counts = {group.group_id: 0 for group in groups}
+        if counts:
+            shares = topic.pids_by_cell().items()
+            for found in await gathered(
+                self._cells[cell].groups.dead_counts(dict.fromkeys(counts, pids)) for cell, pids in shares
+            ):
+                for group_id, count in found.items():
+                    counts[group_id] += count
+        return counts
 
     async def _appended_ms(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, int]:
         """Return when the offset of each partition was appended, without offsets that retention has removed."""
@@ -247,6 +273,18 @@ class _Decided:
     heads: dict[int, Head]
     cut: dict[int, int]
     """The number of messages that retention removed, and that the group has not noticed."""
+
+
+def _group_stats(group: Group, decided: _Decided, topic: Topic, dead_letters: int) -> GroupStats:
+    states, ends = list(decided.by_partition.values()), _ends(topic, decided.heads)
+    return GroupStats(
+        group=group.name,
+        kind=group.kind,
+        lag=sum(summarize(state).lag(end) for state, end in zip(states, ends, strict=True)),
+        pending=sum(state.open_count + len(state.waiting) for state in states),
+        dead_letters=dead_letters,
+        committed=decided.committed,
+    )
 
 
 def next_offsets(state: DeliveryState, high_watermark: int) -> set[int]:

@@ -27,7 +27,7 @@ from lakelog.engine.leasing.dead_letter_builder import DeadLetterBuilder
 from lakelog.engine.leasing.decider import Decider
 from lakelog.engine.leasing.decision_queue import DecisionPipeline, DecisionQueue
 from lakelog.engine.leasing.journal import Journal, take_pending
-from lakelog.engine.leasing.journal_reader import JournalReader
+from lakelog.engine.leasing.journal_reader import GroupPartitions, JournalReader
 from lakelog.engine.leasing.journal_writer import JournalWriter
 from lakelog.engine.leasing.loader import Loader
 from lakelog.engine.waiters import Waiters
@@ -137,7 +137,12 @@ class Journals:
         self, group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]
     ) -> list[DeliveryState]:
         """Return the progress as the store has it now, in the order of `partitions`."""
-        return await self._states.read(group, topic, group_topic, partitions)
+        asked = GroupPartitions(group=group, topic=topic, group_topic=group_topic, partitions=partitions)
+        return (await self.states_of([asked]))[0]
+
+    async def states_of(self, asked: Sequence[GroupPartitions]) -> list[list[DeliveryState]]:
+        """Return the progress of several groups or in several topics, with as few statements as for one."""
+        return await self._states.read(asked)
 
     async def load(self, journals: Sequence[Journal]) -> None:
         """Read the journals that are neither loaded nor busy."""

@@ -217,12 +217,12 @@ class MemoryGroups:
         await asyncio.sleep(0)
         return sum(letter.state is DeadLetterState.DEAD for letter in self._of(group_id, pids))
 
-    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
+    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int | None = None) -> dict[int, int]:
         await asyncio.sleep(0)
         found = dict.fromkeys(pids, 0)
         for (group_id, key), letter in self._dead.items():
             if letter.state is DeadLetterState.DEAD and key.pid in pids.get(group_id, ()):
-                found[group_id] = min(limit, found[group_id] + 1)
+                found[group_id] = found[group_id] + 1 if limit is None else min(limit, found[group_id] + 1)
         return found
 
     async def dead_find(self, group_id: int, pid: int, offset: int) -> list[StoredDeadLetter]:

@@ -172,7 +172,7 @@ class PostgresGroups:
     async def dead_count(self, group_id: int, pids: Sequence[int]) -> int:
         return int((await self._database.read(_SQL["dead_count"], group_id, list(pids)))[0][0])
 
-    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int) -> dict[int, int]:
+    async def dead_counts(self, pids: Mapping[int, Sequence[int]], *, limit: int | None = None) -> dict[int, int]:
         pairs = [(group_id, pid) for group_id, some in pids.items() for pid in some]
         groups, partitions = [group_id for group_id, _ in pairs], [pid for _, pid in pairs]
         rows = await self._database.read(_SQL["dead_counts"], groups, partitions, limit)

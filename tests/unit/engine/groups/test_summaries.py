@@ -203,7 +203,8 @@ async def test_dead_letters_are_counted_up_to_a_limit(monkeypatch: pytest.Monkey
         assert await store.groups.dead_discard(group.group_id, keys) == 3
 
 
-async def test_many_groups_take_as_many_calls_to_the_stores_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def counted_calls(made: Shop, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return the number of calls to the stores from now on, by name."""
     calls: Counter[str] = Counter()
 
     def count(target: Any, name: str) -> None:
@@ -215,15 +216,23 @@ async def test_many_groups_take_as_many_calls_to_the_stores_as_one(monkeypatch: 
 
         monkeypatch.setattr(target, name, counted)
 
+    for target in (made.catalog.groups, *made.stores, *(store.groups for store in made.stores)):
+        for name in dir(target):
+            # Announcements are sent in the background, at any time.
+            if not name.startswith(("_", "announce")) and callable(getattr(target, name)):
+                count(target, name)
+    return calls
+
+
+async def test_many_groups_take_as_many_calls_to_the_stores_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with shop() as made:
         await made.answer("g0", await made.lease("g0", 24), Verb.NACK, 1)
-        for target in (made.catalog.groups, *made.stores, *(store.groups for store in made.stores)):
-            for name in dir(target):
-                # Announcements are sent in the background, at any time.
-                if not name.startswith(("_", "announce")) and callable(getattr(target, name)):
-                    count(target, name)
+        calls = counted_calls(made, monkeypatch)
         assert len(await made.listed()) == 1
         of_one = calls.copy()
+        calls.clear()
+        assert len((await made.engine.groups.stats(made.scope, "orders")).groups) == 1
+        of_stats = calls.copy()
         for n in range(1, 50):
             await made.lease(f"g{n}")
         calls.clear()
@@ -231,6 +240,28 @@ async def test_many_groups_take_as_many_calls_to_the_stores_as_one(monkeypatch: 
         # The homes of the groups, which hold their members, are now in both cells.
         assert calls - Counter(members_list=1) == of_one
         assert sum(calls.values()) <= 16
+        calls.clear()
+        assert len((await made.engine.groups.stats(made.scope, "orders")).groups) == 50
+        assert calls - of_stats == Counter(), "the first message of each partition is known by now"
+
+
+async def test_many_topics_of_a_group_take_as_many_calls_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shop() as made:
+        await made.answer("billing", await made.lease("billing", 24), Verb.NACK, 1)
+        calls = counted_calls(made, monkeypatch)
+        (before,) = {each.topic for each in (await made.engine.groups.describe(made.scope, "billing")).progress}
+        of_one = calls.copy()
+        for n in range(5):
+            await made.engine.topics.create(made.scope, f"more-{n}", 2)
+            await publish(made.engine, made.scope, f"more-{n}", text("x", partition=0))
+            answer = await made.lease_in(f"more-{n}", "billing")
+            assert len(answer) == 1
+        described = await made.engine.groups.describe(made.scope, "billing")
+        assert {each.topic for each in described.progress} == {before, *(f"more-{n}" for n in range(5))}
+        assert described.lag == 24 + 5
+        calls.clear()
+        assert await made.engine.groups.describe(made.scope, "billing") == described
+        assert calls - of_one == Counter(), "the times of messages were read before, once for each topic"
 
 
 def test_figures_are_noted_beside_events_and_read_without_them() -> None:

@@ -10,7 +10,8 @@ import pytest
 from lakelog.coordinator.leasing.codec import encode_state
 from lakelog.engine import Engine
 from lakelog.engine.leasing import decider, journal_reader
-from lakelog.engine.leasing.journal_reader import JournalReader
+from lakelog.engine.leasing.journal_reader import GroupPartitions, JournalReader
+from lakelog.model.group import Group, GroupTopic
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.groups import JournalRead, JournalRequest
@@ -29,10 +30,14 @@ async def worked(engine: Engine, scope: Scope) -> None:
     await engine.leases.answer(scope, "orders", "billing", "ann", answers)
 
 
+def asked(group: Group, topic: Topic, group_topic: GroupTopic, partitions: Sequence[int]) -> GroupPartitions:
+    return GroupPartitions(group=group, topic=topic, group_topic=group_topic, partitions=partitions)
+
+
 async def seen(looker: JournalReader, engine: Engine, scope: Scope, topic: Topic) -> bytes:
     group = await engine.group_directory.resolve(scope, "billing", create=False)
     group_topic = await engine.group_directory.group_topic(group, topic)
-    (state,) = await looker.read(group, topic, group_topic, [0])
+    ((state,),) = await looker.read([asked(group, topic, group_topic, [0])])
     found = encode_state(state)
     # It is the caller's own.
     state.frontier += 1000
@@ -90,7 +95,8 @@ async def test_many_journals_are_read_in_several_statements_and_not_cached(monke
         assert (await engine.leases.consume(scope, ASK)).leases
         group = await engine.group_directory.resolve(scope, "billing", create=False)
         group_topic = await engine.group_directory.group_topic(group, topic)
-        whole = await JournalReader({0: store}).read(group, topic, group_topic, range(5))
+        every = [asked(group, topic, group_topic, range(5))]
+        (whole,) = await JournalReader({0: store}).read(every)
         monkeypatch.setattr(journal_reader, "KEEP", 4)
         monkeypatch.setattr(journal_reader, "READ_TOGETHER", 2)
         sizes: list[int] = []
@@ -103,6 +109,6 @@ async def test_many_journals_are_read_in_several_statements_and_not_cached(monke
         monkeypatch.setattr(store.groups, "journals_read", counted)
         looker = JournalReader({0: store})
         for _ in range(2):
-            again = await looker.read(group, topic, group_topic, range(5))
+            (again,) = await looker.read(every)
             assert [encode_state(state) for state in again] == [encode_state(state) for state in whole]
         assert sizes == [2, 2, 1] * 2 and not looker._kept
