@@ -140,6 +140,52 @@ def test_engines_read_the_same_messages_as_the_log(
     assert pruned == [(0,)]
 
 
+def test_engines_read_the_typed_columns_of_a_topic(
+    log: lakelog.Lakelog, catalog: RestCatalog, duck: duckdb.DuckDBPyConnection
+) -> None:
+    """Files without columns, and with two versions of them, are one table with the newest columns."""
+    handle = log.topic("sales")
+    handle.create(1)
+    at = {"type": "string", "format": "date-time"}
+    items = {"type": "array", "items": {"properties": {"sku": {"type": "string"}}}}
+    counts = {"type": "object", "additionalProperties": {"type": "integer"}}
+    versions = [
+        None,
+        {"n": {"type": "integer", "format": "int32"}, "at": at, "day": {"type": "string", "format": "date"}},
+        {"n": {"type": "integer"}, "items": items, "counts": counts, "paid": {"type": "boolean"}},
+    ]
+    value = {"at": "2026-01-31T12:00:00Z", "day": "2026-01-31", "items": [{"sku": "a"}], "counts": {"b": 2}}
+    for number, properties in enumerate(versions):
+        if properties is not None:
+            handle.alter(columns={"properties": properties})
+        handle.publish_many([value | {"n": 10 * number + n, "paid": True} for n in range(3)])
+        handle.publish(b"{")
+        tier_by_hand(log, "sales")
+        project(log, "sales")
+    table = catalog.load_table((NAMESPACE, "sales"))
+    fields = {each.name: each.field_id for each in table.schema().find_field("v").field_type.fields}  # type: ignore[union-attr]
+    assert fields == {"n": 2000, "at": 2001, "day": 2002, "items": 2003, "counts": 2006, "paid": 2009}
+    found = table.scan(selected_fields=("offset", "v", "v_error")).to_arrow().sort_by("offset")
+    rows = [row and row["n"] for row in found.column("v").to_pylist()]
+    assert rows == [None] * 4 + [10, 11, 12, None] + [20, 21, 22, None]
+    last = found.column("v")[8].as_py()
+    assert (last["at"].year, last["day"].day, last["items"], last["paid"]) == (2026, 31, [{"sku": "a"}], True)
+    assert dict(last["counts"]) == {"b": 2}
+    errors = [bool(error) for error in found.column("v_error").to_pylist()]
+    assert errors == [False] * 7 + [True] + [False] * 3 + [True]
+    sums = duck.execute(
+        "SELECT sum(v.n), count(v), max(v.items[1].sku), max(v.counts['b']), count(v_error), max(v.day)::VARCHAR, "
+        f'max(v.at)::VARCHAR FROM lake."{NAMESPACE}".sales'
+    ).fetchall()
+    assert [row[:6] for row in sums] == [(96, 6, "a", 2, 2, "2026-01-31")]
+    assert table.scan(row_filter="v.n > 20", selected_fields=("offset",)).to_arrow().num_rows == 2
+    assert [done.commits for done in project(log, "sales")] == [0]
+    handle.alter(columns={"properties": {"later": {"type": "string"}}})
+    assert [(done.commits, done.added) for done in project(log, "sales")] == [(1, 0)]
+    assert catalog.load_table((NAMESPACE, "sales")).schema().find_field("v.later").field_id == 2010
+    assert table.scan(selected_fields=("offset",)).to_arrow().num_rows == 12, "also a reader of an earlier version"
+
+
 def test_the_catalog_lists_the_tables_of_the_environment_and_no_others(
     fleet: Fleet, log: lakelog.Lakelog, catalog: RestCatalog
 ) -> None:
@@ -353,6 +399,7 @@ def test_the_command_says_what_it_did(log: lakelog.Lakelog, fleet: Fleet, tmp_pa
 
 def test_the_page_runs_as_it_is_written(log: lakelog.Lakelog, fleet: Fleet, s3: S3Server, tmp_path: Path) -> None:
     publish(log, "orders", 100)
+    log.topic("orders").alter(columns={"properties": {"n": {"type": "integer"}}})
     tier_by_hand(log, "orders")
     project(log, "orders")
     duckdb_with_iceberg(tmp_path).close()

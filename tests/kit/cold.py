@@ -41,10 +41,12 @@ def tier_by_hand(
 
 def _written(log: Lakelog, store: ObjectStore, plan: Plan, wanted: TierRange) -> Segment:
     sink = io.BytesIO()
-    with SegmentWriter(sink, wanted.partition) as writer:
+    columns = log.topic(plan.topic).describe().columns
+    with SegmentWriter(sink, wanted.partition, columns=columns) as writer:
         for batch in log.lake.read_range(plan.topic, wanted.partition, wanted.first, wanted.end):
             writer.write(batch)
         sealed = writer.close()
-    path = segment_path(plan.environment_id, plan.incarnation, wanted.partition, wanted.first, wanted.end)
+    place = (plan.environment_id, plan.incarnation, wanted.partition, wanted.first, wanted.end)
+    path = segment_path(*place, columns=0 if columns is None else columns.version)
     store.put(path, sink.getvalue())
     return sealed.segment(path)

@@ -102,20 +102,21 @@ def widened(present: TopicColumns | None, schema: object) -> TopicColumns:
     if shape is None or shape.type != STRUCT:
         raise InvalidSchema("The columns of a topic need a schema of an object with `properties` that have a type.")
     before = () if present is None else present.fields
-    ids = count(max((each.id for each in _walk(before)), default=FIRST_ID - 1) + 1)
+    ids = count(max((each.id for each in walk(before)), default=FIRST_ID - 1) + 1)
     fields = _merged("v", before, shape.fields, ids)
     if present is not None and fields == before:
         return present
-    total = sum(1 for _ in _walk(fields))
+    total = sum(1 for _ in walk(fields))
     if total > MAX_COLUMNS:
         raise InvalidSchema(f"The columns of a topic have at most {MAX_COLUMNS} fields, not {total}.")
     return TopicColumns(version=1 if present is None else present.version + 1, fields=fields)
 
 
-def _walk(fields: tuple[Column, ...]) -> Iterator[Column]:
+def walk(fields: tuple[Column, ...]) -> Iterator[Column]:
+    """Yield the fields, each followed by those inside of it."""
     for each in fields:
         yield each
-        yield from _walk(each.fields)
+        yield from walk(each.fields)
 
 
 def _merged(

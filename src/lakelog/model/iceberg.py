@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from lakelog.model.columns import TopicColumns
 from lakelog.model.segment import MAX_PATH_LENGTH, Segment
 from lakelog.model.structs import Name, Natural, Positive, Request, Time, Value
 
@@ -93,6 +94,7 @@ class IcebergChanges(Value, frozen=True, kw_only=True):
         steps: The snapshots to add, in order. Each is correct by itself.
         rest: Segments that are left for another call.
         now: The database's time.
+        columns: The typed columns of the topic's values; None if it has none.
     """
 
     topic: str
@@ -104,6 +106,7 @@ class IcebergChanges(Value, frozen=True, kw_only=True):
     steps: list[IcebergStep]
     rest: int
     now: Time
+    columns: TopicColumns | None = None
 
 
 class IcebergCommit(Request, frozen=True, kw_only=True):

@@ -59,6 +59,7 @@ class IcebergTables:
             steps=steps,
             rest=rest,
             now=await self._extents.cells[topic.cells[0]].clock(),
+            columns=topic.settings.columns,
         )
 
     async def commit(self, scope: Scope, request: IcebergCommit) -> IcebergTable:

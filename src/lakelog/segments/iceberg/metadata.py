@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lakelog.model.columns import TopicColumns
 from lakelog.segments.iceberg.table_schema import (
     BY_DAY,
     DAY_FIELD,
     LAST_COLUMN_ID,
     SORT_ORDER,
     iceberg_schema,
+    last_column_id,
     partition_specs,
     sort_orders,
 )
@@ -56,6 +58,19 @@ def new_metadata(location: str, uuid: str, properties: Mapping[str, str]) -> Met
     }
 
 
+def with_columns(metadata: Metadata, columns: TopicColumns | None, now_ms: int) -> Metadata:
+    """Return the metadata with the typed columns of the topic in its schema. Older snapshots keep their schema."""
+    if columns is None or columns.version <= metadata["current-schema-id"]:
+        return metadata
+    return {
+        **metadata,
+        "last-updated-ms": now_ms,
+        "last-column-id": last_column_id(columns),
+        "current-schema-id": columns.version,
+        "schemas": [*metadata["schemas"], iceberg_schema(columns)],
+    }
+
+
 def current_snapshot(metadata: Metadata) -> Snapshot | None:
     """Return the newest snapshot, if there is one."""
     return metadata["snapshots"][-1] if metadata["snapshots"] else None
@@ -78,7 +93,7 @@ def with_snapshot(metadata: Metadata, manifest_list: str, summary: Mapping[str, 
         "timestamp-ms": now_ms,
         "manifest-list": manifest_list,
         "summary": dict(summary),
-        "schema-id": 0,
+        "schema-id": metadata["current-schema-id"],
     }
     return {
         **metadata,

@@ -70,8 +70,8 @@ class TableFiles:
 
     @property
     def is_current(self) -> bool:
-        """Return whether there is nothing to write: no snapshot to add, and none that expires."""
-        return not self._changes.steps and tables.expired(self._metadata, self._now_ms) is self._metadata
+        """Return whether there is nothing to write: no snapshot or column to add, and no snapshot that expires."""
+        return not self._changes.steps and self._refreshed(self._metadata, self._now_ms) is self._metadata
 
     @property
     def _now_ms(self) -> int:
@@ -81,6 +81,7 @@ class TableFiles:
     def write(self) -> IcebergCommit | None:
         """Write the files of the new version, and return its commit. Return None if nothing has changed."""
         changes, before, now_ms = self._changes, self._metadata, self._now_ms
+        self._metadata = tables.with_columns(before, changes.columns, now_ms)
         if changes.steps:
             self._read_manifests()
         for step in changes.steps:
@@ -102,6 +103,9 @@ class TableFiles:
             removed=list(dict.fromkeys(self._removed)),
             oldest=tables.oldest_version(self._metadata),
         )
+
+    def _refreshed(self, metadata: tables.Metadata, now_ms: int) -> tables.Metadata:
+        return tables.expired(tables.with_columns(metadata, self._changes.columns, now_ms), now_ms)
 
     def _previous(self) -> tables.Metadata:
         location = f"{self._url}/{self._folder}"

@@ -5,13 +5,16 @@ Columns keep the field ids of the files, because Iceberg finds a column in a fil
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
+from lakelog.model.columns import TopicColumns, walk
 from lakelog.segments.schema import SCHEMA
+from lakelog.segments.typed_values import typed_values
 
 BY_DAY, BY_PARTITION = 0, 1
 """The ids of the partition specs. A file of an earlier version may cross midnight, and then has no single day."""
@@ -24,21 +27,29 @@ KEY_COLUMN = 10
 """The id of the column `key`."""
 _FIELD_ID = b"PARQUET:field_id"
 _TYPES: dict[Any, str] = {
+    pa.bool_(): "boolean",
     pa.int32(): "int",
     pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
     pa.string(): "string",
+    pa.date32(): "date",
     pa.binary(): "binary",
     pa.timestamp("us", tz="UTC"): "timestamptz",
 }
 
 
 @cache
-def iceberg_schema() -> dict[str, Any]:
-    """Return the schema of the table, as JSON of Iceberg."""
-    fields = [
-        {"id": _id_of(field), "name": field.name, "required": False, "type": _type_of(field.type)} for field in SCHEMA
-    ]
-    return {"type": "struct", "schema-id": 0, "fields": fields}
+def iceberg_schema(columns: TopicColumns | None = None) -> dict[str, Any]:
+    """Return the schema of the table, as JSON of Iceberg. Its id is the version of the topic's columns, or 0."""
+    if columns is None:
+        return {"type": "struct", "schema-id": 0, **_struct(SCHEMA)}
+    return {"type": "struct", "schema-id": columns.version, **_struct(typed_values(columns).file_schema)}
+
+
+def last_column_id(columns: TopicColumns) -> int:
+    """Return the highest id of a field in the schema with these columns."""
+    return max(each.id for each in walk(columns.fields))
 
 
 def partition_specs() -> list[dict[str, Any]]:
@@ -97,7 +108,26 @@ def _id_of(field: pa.Field) -> int:
     return int(field.metadata[_FIELD_ID])
 
 
+def _struct(fields: Iterable[pa.Field]) -> dict[str, Any]:
+    return {
+        "fields": [
+            {"id": _id_of(field), "name": field.name, "required": False, "type": _type_of(field.type)}
+            for field in fields
+        ]
+    }
+
+
 def _type_of(kind: pa.DataType) -> str | dict[str, Any]:
+    if pa.types.is_struct(kind):
+        return {"type": "struct", **_struct(kind)}
+    if pa.types.is_list(kind):
+        element = kind.value_field
+        return {
+            "type": "list",
+            "element-id": _id_of(element),
+            "element-required": False,
+            "element": _type_of(element.type),
+        }
     if pa.types.is_map(kind):
         return {
             "type": "map",
