@@ -387,6 +387,10 @@ def test_files_have_the_columns_of_the_topic_and_messages_stay_the_same(
     cold = rows(start_offsets={0: 3}, end_offsets={0: part.hot_from})
     assert cold == (found[3 : part.hot_from], False)
     tier(spark, "typed", min_age=0)
+    typed.alter(columns={"properties": {"m": {"type": "integer"}}})
+    assert compact(spark, "typed", min_age=0, fill_columns=True).segments == 1
+    [part] = log.lake.plan("typed").partitions
+    assert [columns_of_file(each.path) for each in part.segments] == [3]
     assert drop_hot(fleet.url)
     assert contents(log, "typed") == before
 

@@ -34,12 +34,16 @@ QuietOption = Annotated[
         help="Segments of a day that do not fill a file wait until the newest message is this old; 0s for no wait.",
     ),
 ]
+FillOption = Annotated[
+    bool, typer.Option("--fill-columns", help="Also rewrite files that lack the typed columns of the topic.")
+]
 
 
 def run_compact(
     topics: TopicsArgument = None,
     file_size: FileOption = "256MiB",
     min_age: QuietOption = "1h",
+    fill_columns: FillOption = False,
     master: MasterOption = "local[2]",
     conf: ConfOption = None,
     dry_run: DryOption = False,
@@ -54,7 +58,7 @@ def run_compact(
     """
     from lakelog.spark.pipelines import jobs
 
-    options = _options(file_size, min_age)
+    options = _options(file_size, min_age, fill_columns)
     job = jobs.CompactJob(topics=tuple(topics or ()), options=options, dry_run=dry_run)
     stopped = "Stopped. Compacted files stay compacted. Run the command again to continue."
     screen = TopicScreen(json, "files", partial(_compacted_line, options=options))
@@ -68,6 +72,7 @@ def plan_compact(
     topics: TopicsArgument = None,
     file_size: FileOption = "256MiB",
     min_age: QuietOption = "1h",
+    fill_columns: FillOption = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
@@ -79,7 +84,7 @@ def plan_compact(
     """
     from lakelog.spark.pipelines.compacting import compactable, planned
 
-    options = _options(file_size, min_age)
+    options = _options(file_size, min_age, fill_columns)
     with open_log(url, token) as log:
         names = topics or [info.name for info in log.topics()]
         found = [(name, part) for name in names for part in compactable(log, name, options)[0]]
@@ -109,10 +114,10 @@ def plan_compact(
     )
 
 
-def _options(file_size: str, min_age: str) -> CompactOptions:
+def _options(file_size: str, min_age: str, fill_columns: bool) -> CompactOptions:
     from lakelog.spark.pipelines.compact_plan import CompactOptions
 
-    return CompactOptions(file_bytes=parse_size(file_size), min_age=parse_age(min_age))
+    return CompactOptions(file_bytes=parse_size(file_size), min_age=parse_age(min_age), fill_columns=fill_columns)
 
 
 def _compacted_line(done: CompactSummary, options: CompactOptions) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from lakelog.model.lake import MAX_SEGMENTS, Plan
 from lakelog.model.segment import Segment
+from lakelog.segments.layout import columns_of_file
 from lakelog.segments.merging import day_of
 
 FILE_BYTES = 256 << 20
@@ -24,28 +25,36 @@ class CompactOptions:
     Attributes:
         file_bytes: The largest size of a new file.
         min_age: Segments of a day that do not fill a file are compacted when the newest message has this age.
+        fill_columns: Also write files again that lack the typed columns which the topic has now.
     """
 
     file_bytes: int = FILE_BYTES
     min_age: timedelta = QUIET
+    fill_columns: bool = False
 
     @property
     def full_bytes(self) -> int:
-        """The size from which a file is never written again. Otherwise each small file would copy a large one."""
+        """The size from which a file is not merged again. Otherwise each small file would copy a large one."""
         return self.file_bytes * 3 // 4
 
 
-def replaceable(plan: Plan, options: CompactOptions, now: datetime) -> list[Replaced]:
-    """Return what can be compacted, by partition and offset. `now` is the database's time.
+def replaceable(plan: Plan, options: CompactOptions, now: datetime, columns: int = 0) -> list[Replaced]:
+    """Return what can be compacted, by partition and offset.
 
     A segment that crosses midnight in UTC is first split on its own, whatever its age. The others are merged with
     adjacent ones of their day.
+
+    Args:
+        plan: The segments.
+        options: The size and age of files.
+        now: The database's time.
+        columns: The version of the topic's columns that all files must have. Default: 0, any.
     """
     found: list[Replaced] = []
     for partition in plan.partitions:
         segments = sorted((*partition.segments, *partition.later), key=lambda segment: segment.first)
         for run in _runs(segments):
-            found += _merged(run, options, now) if _is_of_one_day(run[0]) else [tuple(run)]
+            found += _merged(run, options, now, columns) if _is_of_one_day(run[0]) else [tuple(run)]
     return found
 
 
@@ -72,22 +81,31 @@ def _is_of_one_day(segment: Segment) -> bool:
     return day_of(segment.first_at) == day_of(segment.last_at)
 
 
-def _merged(run: Sequence[Segment], options: CompactOptions, now: datetime) -> Iterator[Replaced]:
+def _merged(run: Sequence[Segment], options: CompactOptions, now: datetime, columns: int) -> Iterator[Replaced]:
     """Yield the parts of a run that become one file each."""
     part: list[Segment] = []
     size = 0
     for segment in run:
         if part and (size + segment.bytes > options.file_bytes or len(part) == MAX_SEGMENTS):
-            if len(part) > 1:
+            if _is_worth(part, columns):
                 yield tuple(part)
             part, size = [], 0
-        if segment.bytes < options.full_bytes:
+        if segment.bytes < options.full_bytes or _lacks(segment, columns):
             part.append(segment)
             size += segment.bytes
         elif part:
             # The file after it is full, so nothing will ever follow this part.
-            if len(part) > 1:
+            if _is_worth(part, columns):
                 yield tuple(part)
             part, size = [], 0
-    if len(part) > 1 and run[-1].last_at <= now - options.min_age:
+    if _is_worth(part, columns) and run[-1].last_at <= now - options.min_age:
         yield tuple(part)
+
+
+def _is_worth(part: Sequence[Segment], columns: int) -> bool:
+    """Return whether the part becomes better as one new file."""
+    return len(part) > 1 or any(_lacks(segment, columns) for segment in part)
+
+
+def _lacks(segment: Segment, columns: int) -> bool:
+    return columns > 0 and columns_of_file(segment.path) != columns

@@ -80,6 +80,7 @@ def compact(
     *,
     file_bytes: int = FILE_BYTES,
     min_age: timedelta | float = QUIET,
+    fill_columns: bool = False,
     dry_run: bool = False,
     on_progress: Watch | None = None,
     url: str | None = None,
@@ -96,6 +97,8 @@ def compact(
             again. Default: 256 MiB.
         min_age: Segments of a day that do not fill a file are compacted when the newest message has this age, in
             seconds or as a timedelta. Default: one hour.
+        fill_columns: Also rewrite files of any size that lack the typed columns which the topic has now. Default:
+            False.
         dry_run: Only count what would be replaced. Default: False.
         on_progress: A function that is called with the result so far after each group of files.
         url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
@@ -109,7 +112,7 @@ def compact(
     connection = connection_to(url, token, spark)
     log = client(connection)
     age = min_age if isinstance(min_age, timedelta) else timedelta(seconds=min_age)
-    options = CompactOptions(file_bytes=file_bytes, min_age=age)
+    options = CompactOptions(file_bytes=file_bytes, min_age=age, fill_columns=fill_columns)
     if dry_run:
         return planned(log, topic, options)
     plan = log.lake.plan(topic)
@@ -125,7 +128,9 @@ def compactable(log: Lakelog, topic: str, options: CompactOptions) -> tuple[list
     """Return the segments that would be replaced together, and the number of all segments."""
     plan = log.lake.plan(topic)
     total = sum(len(each.segments) + len(each.later) for each in plan.partitions)
-    return replaceable(plan, options, log.lake.watermarks(topic).now), total
+    columns = log.topic(topic).describe().columns if options.fill_columns else None
+    version = 0 if columns is None else columns.version
+    return replaceable(plan, options, log.lake.watermarks(topic).now, version), total
 
 
 def planned(log: Lakelog, topic: str, options: CompactOptions) -> CompactSummary:

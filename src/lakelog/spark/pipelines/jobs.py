@@ -232,6 +232,7 @@ def compact_topic(
         topic,
         file_bytes=job.options.file_bytes,
         min_age=job.options.min_age,
+        fill_columns=job.options.fill_columns,
         on_progress=report.progress,
         url=connection.url,
         token=connection.token,

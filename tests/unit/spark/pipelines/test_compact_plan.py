@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.segment import Segment
+from lakelog.segments.layout import segment_path
 from lakelog.spark.pipelines.compact_plan import CompactOptions, Replaced, replaceable
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -71,6 +73,21 @@ def test_large_segments_and_single_ones_stay() -> None:
     assert firsts(replaceable(plan(segments), OPTIONS, LATER)) == [[0, 10], [30, 40]]
     # Nothing will follow the first pair, so it does not wait.
     assert firsts(replaceable(plan(segments), OPTIONS, NOON)) == [[0, 10]]
+
+
+def test_files_that_lack_the_columns_are_written_again_if_it_is_asked_for() -> None:
+    full, small = segment(0, 80), segment(10, 30)
+    filled = [replace(each, path=segment_path(1, 1, 0, each.first, each.end, columns=2)) for each in (full, small)]
+    for segments, columns, expected in (
+        ([full, small], 0, []),
+        ([full, small], 2, [[0], [10]]),
+        (filled, 2, []),
+        (filled, 3, [[0], [10]]),
+        ([filled[0], small], 2, [[10]]),
+        ([segment(0, 120)], 1, [[0]]),
+    ):
+        assert firsts(replaceable(plan(segments), OPTIONS, LATER, columns)) == expected
+    assert firsts(replaceable(plan([full, small]), OPTIONS, NOON, 2)) == [[0]], "the rest of the day waits"
 
 
 def test_days_and_gaps_separate_files() -> None:
