@@ -5,6 +5,7 @@ Operations that carry bytes have their own handlers.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -114,10 +115,14 @@ def _converted(query: dict[str, str], rest: type[Struct]) -> Struct:
         found = msgspec.convert(query, rest, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{error}.") from error
-    # The conversion reads the text "null" as None.
+    # The conversion reads the text "null" as None, and a number as a time in seconds.
     for name, encoded in zip(rest.__struct_fields__, rest.__struct_encode_fields__, strict=True):
         if encoded in query and getattr(found, name) is None:
             raise InvalidRequest(f"`{encoded}` must not be null. Leave it out instead.")
+        if isinstance(getattr(found, name), datetime) and ":" not in query[encoded]:
+            raise InvalidRequest(
+                f"`{encoded}` must be a time such as 2026-01-31T12:00:00Z, not {query[encoded][:40]!r}."
+            )
     return found
 
 

@@ -52,6 +52,23 @@ async def test_other_paths_are_a_404(path: str) -> None:
     assert reply.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "reason"),
+    [
+        ("/v1/marks", "until=0.5", "`until` must be a time such as"),
+        ("/v1/audit", "since=1700000000", "`since` must be a time such as"),
+        ("/v1/marks", "limit=null", "Expected `int"),
+        ("/v1/marks", "since=null", "`since` must not be null"),
+        ("/v1/topics/orders/loads/%C2%84", "", "Load name"),
+    ],
+)
+async def test_what_the_description_does_not_allow_is_refused(path: str, query: str, reason: str) -> None:
+    async with world() as made:
+        await made.call("POST", "/v1/topics", body={"name": "orders"})
+        reply = await made.call("GET", path, query=query)
+    assert reply.status in (400, 422) and reason in reply.json["detail"], reply.json
+
+
 async def test_the_callers_request_id_comes_back() -> None:
     async with world() as made:
         given = await made.call("GET", "/nowhere", headers={"x-request-id": "abc-1.2_3"})

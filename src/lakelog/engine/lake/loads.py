@@ -25,6 +25,7 @@ from lakelog.model.load import (
     LoadStatus,
     PartitionLoad,
 )
+from lakelog.model.names import check_name
 from lakelog.model.segment import Segment
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.cold import REASONS, PlacedLoad
@@ -75,6 +76,7 @@ class Loads:
 
     async def find(self, scope: Scope, request: FindLoadRequest) -> LoadResults:
         """Return the decisions about a load, by partition."""
+        check_name("load", request.name)
         topic = await self._topics.refresh(scope, request.topic)
         shares = (
             self._extents.cells[cell].cold.loaded(request.name, pids) for cell, pids in topic.pids_by_cell().items()
