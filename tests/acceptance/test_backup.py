@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -196,6 +199,43 @@ def test_a_load_that_was_decided_after_the_backup_is_restored_under_its_name(her
         assert (known.first, known.end, known.fingerprint) == (20, 40, "ab")
         assert log.lake.find_load("orders", "undecided") == []
         assert restored(log).is_nothing
+        assert verify_topics(log, options=OPTIONS).problems == ()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_a_restore_that_is_killed_three_times_and_repeated_loses_and_doubles_nothing(here: Installation) -> None:
+    """Killed at a fail point, or a random time after its start."""
+    chance, loads = random.Random(20), [f"archive-{number}" for number in range(6)]
+    with here.open() as log:
+        log.topic("orders").create(partitions=2)
+        publish(log, 0, 200)
+    here.back_up()
+    with here.open() as log:
+        for number, name in enumerate(loads, 2):
+            publish(log, number * 100, number * 100 + 100)
+            tier_by_hand(log, "orders", segment_bytes=1_000)
+            load_history(here, log, log.lake.watermarks("orders").ends[0], name)
+        before = contents(log)
+    arguments = ["backup", "restore", "--database-url", here.copy]
+    began = time.monotonic()
+    here.cli.spawn(*arguments, "--dry-run")
+    usual = time.monotonic() - began
+    told = []
+    for point in chance.sample(["restore.loaded", "load.before_put", "load.before_put", "", ""], 3):
+        hit = f"{point}=kill@{chance.randint(1, 4)}" if point else ""
+        killed = Cli(folder=here.cli.folder, env={**here.cli.env, "LAKELOG_FAILPOINTS": hit})
+        process = killed.process("restore", arguments, None).start()
+        with contextlib.suppress(TimeoutError):
+            process.wait(timeout=60 if point else chance.uniform(usual / 2, usual * 2))
+        process.kill9()
+        told.append((hit, process.wait()))
+    assert any(code == -9 for _, code in told), told
+    here.cli.run(*arguments)
+    assert here.cli.run(*arguments).out.startswith("No file has messages")
+    with here.open(here.copy) as log:
+        assert contents(log) == before, told
+        assert all(log.lake.find_load("orders", name) for name in loads), told
         assert verify_topics(log, options=OPTIONS).problems == ()
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lakelog import failpoints
 from lakelog.errors import Conflict, ObjectNotFound, SegmentDamaged, UnsupportedFormat
 from lakelog.model.lake import PartitionPlan, Plan
 from lakelog.model.load import LoadRequest, LoadStatus, PartitionLoad
@@ -223,17 +224,8 @@ class TopicRestoration:
             partition=part.partition, first=wanted.first, segments=tuple(segments), fingerprint=wanted.fingerprint
         )
         name = wanted.name or f"restore-{now:%Y%m%d%H%M%S%f}"
-        request = LoadRequest(topic=self._topic, name=name, incarnation=plan.incarnation, parts=[load], is_restore=True)
-        (answer,) = self._log.lake.load(request)
-        if answer.status is not LoadStatus.LOADED:
-            reason = answer.reason or f"A load '{name}' was decided before the backup."
-            raise Conflict(
-                f"Partition {part.partition} of topic '{self._topic}' was not restored: {reason} Stop all "
-                "servers, and run it again.",
-                topic=self._topic,
-                partition=part.partition,
-            )
-        # Without it, a later restore from the same backup would not use these files.
+        # Without it, a later restore from the same backup would not use these files. It comes before the decision: the
+        # files have what was in the log, or placeholders, whether this run is killed here or not.
         write_receipt(
             store,
             topic_folder(plan.environment_id, plan.incarnation),
@@ -246,6 +238,17 @@ class TopicRestoration:
                 paths=tuple(each.path for each in segments),
             ),
         )
+        request = LoadRequest(topic=self._topic, name=name, incarnation=plan.incarnation, parts=[load], is_restore=True)
+        (answer,) = self._log.lake.load(request)
+        failpoints.hit("restore.loaded")
+        if answer.status is not LoadStatus.LOADED:
+            reason = answer.reason or f"A load '{name}' was decided before the backup."
+            raise Conflict(
+                f"Partition {part.partition} of topic '{self._topic}' was not restored: {reason} Stop all "
+                "servers, and run it again.",
+                topic=self._topic,
+                partition=part.partition,
+            )
 
 
 def restore_topics(
