@@ -64,7 +64,7 @@ def test_a_typed_value_has_the_fields_of_its_type(spark: SparkSession, log: Any,
         topic(spark, "eu.orders", columns="key", value=kind)
 
 
-def test_the_columns_of_a_topic_are_a_typed_value(spark: SparkSession, log: Any) -> None:
+def test_the_columns_of_a_topic_are_a_typed_value(spark: SparkSession, log: Any, tmp_path: Path) -> None:
     typed = log.topic("typed")
     typed.create(1)
     with pytest.raises(InvalidRequest, match="topics alter typed --columns FILE"):
@@ -90,6 +90,16 @@ def test_the_columns_of_a_topic_are_a_typed_value(spark: SparkSession, log: Any)
     assert rows[3][5].startswith("JSON is malformed")
     assert rows[4][5] == "Expected `int | null`, got `str` - at `$.total`"
     assert frame.selectExpr("sum(v.total)").collect()[0][0] == 3
+    later = read(spark, "typed", typed=True).orderBy("offset").select("v.total", "v_error")
+    assert [row.total for row in later.collect()] == [3, None, None, None, None]
+    live = stream(spark, "typed", typed=True, start="earliest").selectExpr("v.total", "v_error IS NULL")
+    assert sorted(tuple(row) for row in rows_of(live.na.fill(0), folder=tmp_path)) == [
+        *[(0, False)] * 2,
+        *[(0, True)] * 2,
+        (3, True),
+    ]
+    with pytest.raises(InvalidRequest, match="need the column 'value'"):
+        read(spark, "typed", typed=True, columns="key")
     typed.delete()
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from lakelog.spark.reading.typed_values import ValueType, with_value
-from lakelog.spark.session import connection_to
+from lakelog.spark.reading.typed_values import ValueType, columns_of_topic, with_typed, with_value
+from lakelog.spark.session import ConnectionSettings, client, connection_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +25,7 @@ def read(
     topic: str,
     *,
     value: ValueType | None = None,
+    typed: bool = False,
     url: str | None = None,
     token: str | None = None,
     **options: Option,
@@ -39,16 +40,20 @@ def read(
         value: The type of the values: a class, such as a dataclass, a msgspec.Struct or a pydantic model; a schema,
             such as "total INT, id STRING"; or "json" for variants. A value that does not fit becomes null or has null
             fields. Default: bytes.
+        typed: Add the column `v`, a struct with the columns that the topic has now, and `v_error`, the reason why a
+            value has no `v`. Both are computed from the value. Default: False.
         url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
         token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
         options: Options of `spark.read.format("lakelog")`, such as `since="1 day"` or `startOffsets={0: 12}`.
 
     Raises:
         TopicNotFound: If the topic does not exist.
-        InvalidRequest: If an option is unknown or has a wrong value.
+        InvalidRequest: If an option is unknown or has a wrong value, or if `typed` is set and the topic has no columns.
     """
-    given = {**connection_to(url, token, spark).options, "topic": topic, **option_texts(options)}
-    return with_value(spark.read.format("lakelog").options(**given).load(), value)
+    connection = connection_to(url, token, spark)
+    given = {**connection.options, "topic": topic, **option_texts(options)}
+    frame = spark.read.format("lakelog").options(**given).load()
+    return with_value(_with_typed(frame, connection, topic) if typed else frame, value)
 
 
 def stream(
@@ -56,6 +61,7 @@ def stream(
     topic: str,
     *,
     value: ValueType | None = None,
+    typed: bool = False,
     url: str | None = None,
     token: str | None = None,
     **options: Option,
@@ -68,16 +74,24 @@ def stream(
         value: The type of the values: a class, such as a dataclass, a msgspec.Struct or a pydantic model; a schema,
             such as "total INT, id STRING"; or "json" for variants. A value that does not fit becomes null or has null
             fields. Default: bytes.
+        typed: Add the column `v`, a struct with the columns that the topic has now, and `v_error`, the reason why a
+            value has no `v`. Both are computed from the value. Default: False.
         url: The URL of the server. Default: that of the session, then `LAKELOG_URL`, then the server of `lakelog dev`.
         token: The token. Default: that of the session, then `LAKELOG_TOKEN`, then the token of `lakelog dev`.
         options: Options of `spark.readStream.format("lakelog")`, such as `group="billing"` or `start="earliest"`.
 
     Raises:
         TopicNotFound: If the topic does not exist.
-        InvalidRequest: If an option is unknown or has a wrong value.
+        InvalidRequest: If an option is unknown or has a wrong value, or if `typed` is set and the topic has no columns.
     """
-    given = {**connection_to(url, token, spark).options, "topic": topic, **option_texts(options)}
-    return with_value(spark.readStream.format("lakelog").options(**given).load(), value)
+    connection = connection_to(url, token, spark)
+    given = {**connection.options, "topic": topic, **option_texts(options)}
+    frame = spark.readStream.format("lakelog").options(**given).load()
+    return with_value(_with_typed(frame, connection, topic) if typed else frame, value)
+
+
+def _with_typed(frame: DataFrame, connection: ConnectionSettings, topic: str) -> DataFrame:
+    return with_typed(frame, columns_of_topic(client(connection).topic(topic).describe()))
 
 
 def option_texts(options: Mapping[str, Option]) -> dict[str, str]:

@@ -21,7 +21,6 @@ from lakelog.client.reading.columns import ALL_COLUMNS, Columns, columns_of
 from lakelog.client.reading.group_view import VIEW_COLUMNS, GroupView
 from lakelog.client.reading.limits import Time, offsets_of, time_of
 from lakelog.client.reading.read_ranges import Ranges, ReadRange, ranges_of, require_whole
-from lakelog.errors import InvalidRequest
 from lakelog.model.lake import Plan, PlanOptions
 from lakelog.model.names import check_name
 from lakelog.segments.layout import columns_of_file
@@ -30,7 +29,7 @@ from lakelog.spark.options import PINNED
 from lakelog.spark.reading.batch_reader import group_view
 from lakelog.spark.reading.planning import hot_layers
 from lakelog.spark.reading.ranges import ResolvedRanges
-from lakelog.spark.reading.typed_values import ValueType, spark_typed, with_typed, with_value
+from lakelog.spark.reading.typed_values import ValueType, columns_of_topic, spark_typed, with_typed, with_value
 from lakelog.spark.session import ConnectionSettings, announced, client, connection_to
 from lakelog.spark.source import spark_schema
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakelog.model.columns import TopicColumns
-    from lakelog.model.topic_info import TopicInfo
 
 _PATH_NOT_FOUND = "PATH_NOT_FOUND"
 _TRIES = 3
@@ -100,7 +98,7 @@ def topic(
     with announced(connection):
         log = client(connection)
         lake = log.lake
-        typing = _columns_of(log.topic(name).describe()) if typed else None
+        typing = columns_of_topic(log.topic(name).describe()) if typed else None
         plan = lake.plan(name, options)
         view = group_view(lake, name, None if for_group is None else check_name("for_group", for_group))
     require_whole(plan, options.starts, options.ends)
@@ -110,15 +108,6 @@ def topic(
     if view is not None:
         frame = frame.where(_is_seen(view))
     return with_value(frame.select(*selected, *(() if typing is None else TYPED)), value)
-
-
-def _columns_of(info: TopicInfo) -> TopicColumns:
-    if info.columns is None:
-        raise InvalidRequest(
-            f"Topic '{info.name}' has no columns. Set them with `lakelog topics alter {info.name} --columns FILE`.",
-            topic=info.name,
-        )
-    return info.columns
 
 
 def _is_seen(view: GroupView) -> Column:

@@ -36,6 +36,8 @@ from lakelog.segments.typed_values import typed_values
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakelog.model.topic_info import TopicInfo
+
 ValueType = str | type | DataType
 """A class, a schema of Spark as DDL or as a type, or `json`."""
 JSON = "json"
@@ -65,8 +67,20 @@ def with_value(frame: DataFrame, kind: ValueType | None) -> DataFrame:
     return frame.withColumn("value", F.from_json(text, kind if isinstance(kind, str) else _schema_of(kind)))
 
 
+def columns_of_topic(info: TopicInfo) -> TopicColumns:
+    """Return the columns of a topic; raise `InvalidRequest` if it has none."""
+    if info.columns is None:
+        raise InvalidRequest(
+            f"Topic '{info.name}' has no columns. Set them with `lakelog topics alter {info.name} --columns FILE`.",
+            topic=info.name,
+        )
+    return info.columns
+
+
 def with_typed(frame: DataFrame, columns: TopicColumns) -> DataFrame:
     """Return the DataFrame with the typed columns of its values: `v` and `v_error`."""
+    if "value" not in frame.columns:
+        raise InvalidRequest("Typed columns need the column 'value'. Add it to `columns`.")
 
     @F.arrow_udf(spark_typed(columns))  # type: ignore[attr-defined, untyped-decorator]
     def typed(values: pa.Array) -> pa.Array:
