@@ -89,11 +89,14 @@ def test_migrate_is_safe_twice_at_once(cli: Cli) -> None:
 def test_it_serves_until_sigterm(cli: Cli) -> None:
     cli.run("migrate")
     made = cli.run("tokens", "create", "--name", "t", "--rights", "read,publish,manage", "--json").json
-    with serving(cli, "--workers", "2") as (url, process):
+    metrics = f"127.0.0.1:{free_port()}"
+    with serving(cli, "--workers", "2", "--metrics-listen", metrics) as (url, process):
         known = Cli(folder=cli.folder, env={"LAKELOG_URL": url, "LAKELOG_TOKEN": made["secret"]})
         known.run("topics", "create", "t")
         assert known.run("publish", "t", "--value", "x").json["offset"] == 0
         assert health(url)["durable"] is True
+        with urllib.request.urlopen(f"http://{metrics}/v1/metrics", timeout=30) as answer:
+            assert b"lakelog_group_series_left_out 0.0" in answer.read(), "without a token"
         cli.run("tokens", "revoke", made["id"])
         assert process.terminate() == 0
 

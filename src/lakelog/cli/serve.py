@@ -57,6 +57,13 @@ def serve(
             show_default="8480; any free port on loopback",
         ),
     ] = None,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Port on loopback for the metrics of groups, without a token.",
+        ),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="json or console.", show_default="json")] = None,
 ) -> None:
     """Serve topics over HTTP, until SIGTERM.
@@ -80,6 +87,7 @@ def serve(
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,
         "internal_port": internal_port,
+        "metrics_listen": metrics_listen,
         "log_format": log_format,
     }
     settings = make_settings(given)

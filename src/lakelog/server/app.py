@@ -39,11 +39,13 @@ from lakelog.server.calls import (
 from lakelog.server.connections import Connections
 from lakelog.server.drain import Drain
 from lakelog.server.fast_publish import FastPublish
+from lakelog.server.group_metrics import GroupMetrics
 from lakelog.server.group_routing import GroupRouting
 from lakelog.server.handlers import make_handlers
 from lakelog.server.health import VERSION, HealthSource
 from lakelog.server.iceberg import iceberg_error, is_iceberg
 from lakelog.server.metrics import CONTENT_TYPE, Metrics
+from lakelog.server.metrics_port import MetricsPort
 from lakelog.server.openapi import describe
 from lakelog.server.problems import error_response
 from lakelog.server.routing import Router, Row, check_operations
@@ -99,8 +101,11 @@ def create_app(
         count_expired=lambda: engine.dead_letter_expiry.removed,
     )
     routing = GroupRouting(engine.catalog.groups, address, drain, metrics, certificate) if address else None
-    handlers = {**make_handlers(engine, drain, metrics, routing), "healthz": source.healthz, "readyz": source.readyz}
+    group_metrics = GroupMetrics(engine, routing)
+    handlers = make_handlers(engine, drain, metrics, routing, group_metrics)
+    handlers |= {"healthz": source.healthz, "readyz": source.readyz}
     app = App(engine, handlers, Authenticator(engine.catalog, everyone=everyone), metrics, drain, routing=routing)
+    app.metrics_port = MetricsPort(group_metrics)
     app.connections = Connections(settings.max_connections, settings.max_connections_per_address)
     return app
 
@@ -132,6 +137,8 @@ class App:
         self._operations = operations
         self.traffic = Traffic(metrics)
         self.connections: Connections | None = None
+        self.metrics_port: AsgiApp | None = None
+        """The app of the port for metrics on loopback."""
         self.console: AsgiApp | None = None
         """The pages for people, which call this app with the token of their viewer."""
         rights = next(each.rights for each in operations if each.name == "publish")

@@ -20,7 +20,9 @@ from lakelog.server.streams import Streams
 from lakelog.wire.operations import OPERATIONS
 
 
-def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None) -> dict[str, Handler]:
+def make_handlers(
+    engine: Engine, drain: Drain, metrics: Metrics, routing: GroupRouting | None, group_metrics: GroupMetrics
+) -> dict[str, Handler]:
     """Return the handlers by the name of their operation, except those about the server itself."""
     verbs = bind(engine)
     publishing = Publishing(engine, metrics)
@@ -28,7 +30,7 @@ def make_handlers(engine: Engine, drain: Drain, metrics: Metrics, routing: Group
         **{each.name: Dispatch(each, verbs, drain, routing) for each in OPERATIONS if verbs.has(each)},
         "publish": publishing.publish,
         "stage": publishing.stage,
-        "group_metrics": GroupMetrics(engine, routing).page,
+        "group_metrics": group_metrics.page,
         "fetch": Fetching(engine, drain, metrics).fetch,
         **IcebergCatalogHandlers(engine).handlers(),
         **_consuming_handlers(engine, drain, metrics, routing),

@@ -36,6 +36,7 @@ from lakelog.server.health import HealthSource, check_durability
 from lakelog.server.listening import BACKLOG, accepting, listen, listen_for_servers
 from lakelog.server.logs import configure_logging
 from lakelog.server.machine import advertised_host
+from lakelog.server.metrics_port import listen_for_metrics, metrics_address
 from lakelog.server.protocol import HEAD_SECONDS, Protocol
 from lakelog.server.settings import ServerSettings
 from lakelog.server.starting import log_not_durable, log_start
@@ -65,6 +66,8 @@ def run(open_engine: OpenEngine, settings: ServerSettings, make_console: MakeCon
     The server has a console if there is a `make_console` and the settings want one.
     """
     check_exposure(settings.host, settings.authenticate)
+    if settings.metrics_listen is not None:
+        metrics_address(settings.metrics_listen)
     configure_logging(settings.log_level, settings.log_format)
     files = settings.tls_files()
     if files is not None:
@@ -110,6 +113,9 @@ async def serve(
         if make_console is not None and settings.console:
             app.console = make_console(app)
         server = _Server(_config(app, settings), drain, settings, certificate, supervised=supervised)
+        # Any worker reports the groups of all workers of the server.
+        if settings.metrics_listen is not None and app.metrics_port is not None and not worker:
+            server.serve_metrics(listen_for_metrics(settings.metrics_listen), _config(app.metrics_port, settings))
         _NoPandas.let_arrow_see()
         _calm_the_collector()
         await server.serve(sockets=sockets)
@@ -191,7 +197,7 @@ def _work(
         sys.exit(EXIT_CONFIGURATION if isinstance(error, ConfigurationError) else EXIT_UNAVAILABLE)
 
 
-def _config(app: App, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: AsgiApp, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Protocol,
@@ -228,6 +234,11 @@ class _Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._metrics: tuple[socket.socket, uvicorn.Config] | None = None
+
+    def serve_metrics(self, listener: socket.socket, config: uvicorn.Config) -> None:
+        """Serve the port for metrics too, from the start on."""
+        self._metrics = listener, config
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -241,12 +252,23 @@ class _Server(uvicorn.Server):
         for own in sockets[1:]:
             needs_grant = certificate is not None and certificate.requires_client_certificates
             await self._listen(own, certificate.for_servers if certificate else None, needs_grant=needs_grant)
+        if self._metrics is not None:
+            listener, config = self._metrics
+            config.load()
+            await self._listen(listener, None, config=config)
         if not self._supervised:
             log_start(self._settings, sockets[0])
 
-    async def _listen(self, listener: socket.socket, tls: ssl.SSLContext | None, *, needs_grant: bool = False) -> None:
+    async def _listen(
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None,
+        *,
+        needs_grant: bool = False,
+        config: uvicorn.Config | None = None,
+    ) -> None:
         def connect() -> Protocol:
-            return Protocol(self.config, self.server_state, self.lifespan.state, needs_grant=needs_grant)
+            return Protocol(config or self.config, self.server_state, self.lifespan.state, needs_grant=needs_grant)
 
         seconds = HEAD_SECONDS if tls else None
         loop = asyncio.get_running_loop()

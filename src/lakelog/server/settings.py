@@ -62,6 +62,10 @@ class ServerSettings(BaseSettings):
     authenticate: bool = Field(
         default=True, description="Require tokens. Without authentication, the server listens on loopback only."
     )
+    metrics_listen: str | None = Field(
+        default=None,
+        description="HOST:PORT on loopback, for the metrics of groups of all environments without a token.",
+    )
     console: bool = Field(default=False, description="Serve the web console below `/console`.")
     allow_not_durable: bool = Field(
         default=False, description="Start even if PostgreSQL could lose acknowledged messages; for tests only."

@@ -18,6 +18,7 @@ def test_every_field_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "FORWARD": "false",
         "ADVERTISE_HOST": "10.0.0.5",
         "INTERNAL_PORT": "9000",
+        "METRICS_LISTEN": "127.0.0.1:9464",
         "TLS_CERTIFICATE": "/etc/lakelog/server.pem",
         "TLS_KEY": "/etc/lakelog/server.key",
         "TLS_CLIENT_CA": "/etc/lakelog/clients.pem",
