@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakelog.errors import InvalidSchema
-from lakelog.model.columns import Column, TopicColumns, widened
+from lakelog.model.columns import Column, TopicColumns, walk, widened
+from lakelog.segments.typed_values import TypedValues
 
 
 def columns(present: TopicColumns | None = None, /, **properties: Any) -> TopicColumns:
@@ -116,3 +119,41 @@ _MUTUAL = {f"d{n}": {"properties": {f"p{m}": {"$ref": f"#/$defs/d{m}"} for m in 
 def test_columns_that_are_refused(schema: Any, reason: str) -> None:
     with pytest.raises(InvalidSchema, match=reason):
         widened(None, schema)
+
+
+_WORDS = st.sampled_from(
+    [
+        *("type", "properties", "items", "anyOf", "enum", "format", "additionalProperties", "$ref", "$defs"),
+        *("prefixItems", "object", "string", "integer", "array", "date", "#", "#/$defs/a", "a", "A", "null", ""),
+    ]
+)
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | _WORDS | st.sampled_from([LONG, INT, TEXT]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=5),
+    max_leaves=20,
+)
+_NAMES = st.sampled_from(["a", "b", "c", "d"])
+_TYPES = st.recursive(
+    st.sampled_from([LONG, INT, TEXT, {"$ref": "#/$defs/a"}]) | _ANYTHING,
+    lambda inner: (
+        st.fixed_dictionaries({"properties": st.dictionaries(_NAMES, inner, max_size=3)})
+        | st.fixed_dictionaries({"type": st.just("array"), "items": inner})
+        | st.fixed_dictionaries({"type": st.just("object"), "additionalProperties": inner})
+    ),
+    max_leaves=8,
+)
+_FIELDS = st.dictionaries(_NAMES, _TYPES, max_size=3)
+_SCHEMAS = st.fixed_dictionaries({"properties": _FIELDS, "$defs": _FIELDS}) | _ANYTHING
+
+
+@given(_SCHEMAS, _SCHEMAS)
+def test_any_json_is_accepted_or_refused_with_a_reason(first: Any, second: Any) -> None:
+    """Also what is accepted can be extended: the ids and types of the first columns stay."""
+    try:
+        before = widened(None, first)
+        after = widened(before, second)
+    except InvalidSchema:
+        return
+    assert [each.id for each in after.fields][: len(before.fields)] == [each.id for each in before.fields]
+    assert len({each.id for each in walk(after.fields)}) == len([*walk(after.fields)])
+    TypedValues(after)

@@ -11,7 +11,9 @@ import pytest
 
 from lakelog.batches import encode_messages
 from lakelog.engine import Engine, Frame
+from lakelog.engine.callers import Caller
 from lakelog.engine.log.validators import SchemaValidator
+from lakelog.engine.operations import bind
 from lakelog.errors import Conflict, SchemaIncompatible, SchemaViolation
 from lakelog.model.kinds import Compatibility
 from lakelog.model.levels import FeatureLevel
@@ -19,8 +21,10 @@ from lakelog.model.message import Message
 from lakelog.model.position import Receipt
 from lakelog.model.schema import SetSchemaRequest
 from lakelog.model.topic import Scope
+from lakelog.model.topic_info import AlterTopicRequest
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Payload
+from lakelog.wire.operations import topics
 
 JSON = "application/json"
 OBJECT = {"type": "object"}
@@ -47,6 +51,9 @@ async def test_a_schema_needs_the_fourth_level(monkeypatch: pytest.MonkeyPatch) 
         await set_schema(engine, scope, OBJECT)
     with pytest.raises(Conflict, match="feature level 4"):
         await engine.schemas.prepare(OBJECT)
+    asked = AlterTopicRequest(topic="orders", columns={"properties": {"id": {"type": "string"}}})
+    with pytest.raises(Conflict, match="Columns of topics need feature level 4"):
+        await bind(engine).call(topics.ALTER_TOPIC, Caller(scope=scope), asked)
     await engine.close()
 
 
