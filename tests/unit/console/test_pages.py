@@ -98,6 +98,21 @@ def test_the_page_of_the_documentation() -> None:
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(), (file, name)
 
 
+def test_a_topic_with_columns() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            assert b"<h2>Columns</h2>" not in (await browser.get("topics/orders")).body
+            schema = {"properties": {"<id>": {"type": "array", "items": {"type": "string"}}}}
+            asked = {"columns": schema}
+            done = await browser.world.call("PATCH", "/v1/topics/orders", json=asked, headers={"host": "localhost"})
+            assert done.status == 200, done.body
+            html = (await browser.get("topics/orders")).body.decode()
+            assert "<dt>&lt;id&gt;</dt><dd>list&lt;string&gt;</dd>" in html
+
+    asyncio.run(scenario())
+
+
 def test_below_another_path() -> None:
     async def scenario() -> None:
         async with browsing() as browser:
