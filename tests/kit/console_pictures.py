@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from playwright.sync_api import expect
+
 from tests.kit.chromium import chromium, new_session
 from tests.kit.console_data import fill
 from tests.kit.fleet import Fleet
@@ -14,7 +16,8 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 MAX_BYTES = 100_000
 PICTURES = {
     "overview": ("", "light"),
-    "topic": ("topics/clicks", "light"),
+    "topic": ("topics/clicks#live-partitions", "light"),
+    "new-messages": ("topics/visits#new-messages", "light"),
     "groups": ("groups", "dark"),
     "group": ("groups/shipping", "light"),
     "timeline": ("groups/audit-trail?span=1h#timeline", "light"),
@@ -28,6 +31,13 @@ PICTURES = {
 """The path and the theme of each picture."""
 
 
+def _visit(fleet: Fleet) -> None:
+    pages = ["/", "/search?q=lamp", "/products/17", "/products/17/reviews", "/cart", "/checkout"]
+    values = [{"page": page, "milliseconds": 20 + 7 * len(page)} for page in pages]
+    messages = [{"value": value, "key": f"visitor-{n % 3}", "partition": 0} for n, value in enumerate(values)]
+    fleet.request("POST", "/v1/topics/visits/messages", {"messages": messages})
+
+
 def main() -> int:
     """Take all pictures of a new installation. Return 1 if one of them is too large."""
     FOLDER.mkdir(exist_ok=True)
@@ -35,6 +45,7 @@ def main() -> int:
     with Cluster() as cluster, Fleet(cluster, servers=1, authenticate=True, env={"LAKELOG_CONSOLE": "true"}) as fleet:
         assert fleet.token is not None
         fill(fleet)
+        fleet.create_topic("visits", 1)
         url = f"http://127.0.0.1:{fleet.ports[0]}/console/"
         with chromium() as browser:
             for theme in ("light", "dark"):
@@ -44,6 +55,10 @@ def main() -> int:
                     for name, (path, wanted) in PICTURES.items():
                         if wanted == theme:
                             page.goto(url + path)
+                            if name == "new-messages":
+                                expect(page.locator("#tail [data-note]")).to_contain_text("0 shown")
+                                _visit(fleet)
+                                expect(page.locator("#tail tbody tr").first).to_contain_text("checkout")
                             file = FOLDER / f"console-{name}.png"
                             page.screenshot(path=file)
                             if file.stat().st_size > MAX_BYTES:
