@@ -18,6 +18,7 @@ from lakelog.errors import Closed, NotDurable, OutcomeUnknown, SchemaOutOfDate, 
 from tests.acceptance.client_kit import ThreadServer
 from tests.kit.postgres import Cluster
 from tests.kit.proxy import FaultProxy
+from tests.kit.redriving import bury_one
 from tests.kit.size import Size
 from tests.kit.waiting import eventually, eventually_async
 
@@ -86,6 +87,25 @@ def test_a_producer_publishes_once_although_answers_are_lost(
         proxy.pass_through()
         assert proxy.dropped > count // 200 // 5
         assert in_order(topic) == list(range(count))
+
+
+def test_a_redrive_whose_answer_is_lost_is_unknown_and_may_be_repeated(
+    http_server: ThreadServer, proxy: FaultProxy
+) -> None:
+    with lakelog.connect(url_of(proxy)) as log:
+        topic = log.topic("t")
+        topic.create()
+        topic.publish_many([1, 2])
+        for is_repeated in (False, True):
+            bury_one(log, "t", "g")
+            dead = topic.dead_letters("g")
+            (letter,) = dead.list()
+            proxy.drop_answers(1, matching=b"/redrive")
+            with pytest.raises(OutcomeUnknown) as caught:
+                dead.redrive_these([letter.id], repeat=is_repeated)
+            assert ("the retry failed" in caught.value.detail) is is_repeated
+            assert dead.list() == []
+        assert [message.value for message in topic.fetch().messages] == [1, 2, 1, 2]
 
 
 def test_a_producer_outlives_a_cut_link(http_server: ThreadServer, proxy: FaultProxy) -> None:

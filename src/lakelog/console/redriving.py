@@ -201,7 +201,8 @@ async def redrive_part(letters: AsyncDeadLetters, plan: Plan, done: Tally) -> Ta
     if not chosen:
         return tally
     try:
-        result = await letters.redrive_these(chosen, repaired=repaired, force=plan.force)
+        # A repeated call would count what the first call redrove as refused. The next part leaves it out.
+        result = await letters.redrive_these(chosen, repaired=repaired, force=plan.force, repeat=False)
     except LakelogError as error:
         if error.code != "redrive_refused":
             raise

@@ -134,6 +134,8 @@ def test_a_redrive_in_parts_continues_where_it_stopped_and_publishes_none_twice(
                 "groups/billing/redrive", {name: unescape(text) for name, text in hidden.items()}
             )
             assert last.status == 200
+            assert b"<dt>Redriven</dt><dd>1</dd>" in last.body
+            assert b"1 more was redriven by a part whose response was lost" in last.body
             messages = (await browser.world.fetch("orders", 0, "offset=12")).json["messages"]
             assert len(messages) == 2, "one for each dead letter"
 

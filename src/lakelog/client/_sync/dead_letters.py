@@ -235,6 +235,7 @@ class DeadLetters:
         max_redrives: int = DEFAULT_MAX_REDRIVES,
         force: bool = False,
         dry_run: bool = False,
+        repeat: bool = True,
     ) -> Redriven:
         """Publish named dead letters again, some of them repaired. If none can be redriven, raise the reason.
 
@@ -244,6 +245,8 @@ class DeadLetters:
             max_redrives: Refuse a message that was redriven this many times before. Default: 3.
             force: Redrive also messages that were redriven too often. Default: False.
             dry_run: Return what would be done, and publish nothing. Default: False.
+            repeat: Repeat a call whose response was lost. Dead letters that the first call redrove count as refused.
+                Default: True; False raises `OutcomeUnknown`.
         """
         if isinstance(message_ids, str):
             raise InvalidRequest(f"`message_ids` must be a list of ids. Write [{message_ids!r}].")
@@ -256,7 +259,7 @@ class DeadLetters:
             force=force,
             dry_run=dry_run,
         )
-        return self._redrive(request)
+        return self._calls.call(operations.REDRIVE, request, is_repeatable=repeat)
 
     def page(self, partition: int | None, after: str | None, limit: int = _PER_CALL) -> DeadLetterPage:
         """Return some dead letters, for programs that continue later or read partitions in parallel.
