@@ -108,10 +108,13 @@ def stop(session: SparkSession) -> None:
 
 
 class SparkCluster:
-    """One master and its workers on loopback, from the same package; a worker offers one core."""
+    """One master and its workers on loopback, from the same package; a worker offers one core.
 
-    def __init__(self, workers: int = 2, *, memory: str = "2g") -> None:
-        self._count, self._memory = workers, memory
+    Without `checkout`, executors cannot import this checkout.
+    """
+
+    def __init__(self, workers: int = 2, *, memory: str = "2g", checkout: bool = True) -> None:
+        self._count, self._memory, self._checkout = workers, memory, checkout
         self._supervisor = Supervisor()
         self._folder = tempfile.TemporaryDirectory(prefix="lakelog-cluster-")
         self._port = free_port()
@@ -143,6 +146,8 @@ class SparkCluster:
         home = Path(pyspark.__file__).parent
         env = {**environment(), "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
         env["SPARK_DAEMON_JAVA_OPTS"] = java_options()
+        if not self._checkout:
+            env["PYTHONPATH"] = ""
         argv = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
         return self._supervisor.start(argv, env=env, ready=ready, name=name.lower())
 
