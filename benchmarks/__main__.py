@@ -30,6 +30,7 @@ _MODULES = (
     "publish_latency",
     "fetch_arrow",
     "fetch_objects",
+    "fetch_cold",
     "read_arrow",
     "held_snapshot",
     "disk",

@@ -25,6 +25,7 @@ _NAMES = {
     "delayed-waiting",
     "publish-latency",
     "fetch-arrow",
+    "fetch-cold",
     "read-arrow",
     "fetch-objects",
     "held-snapshot",
@@ -122,6 +123,7 @@ def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) ->
         _slow("outbox-latency", {"refused", "other-cluster"}, True),
         _slow("outbox-open-transaction", {"undisturbed"}, True),
         _slow("outbox-bulk", set(), False),
+        _slow("fetch-cold", set(), True),
         _slow("delayed-waiting", {"undisturbed"}, False),
     ],
 )
