@@ -287,9 +287,9 @@ def purge(
 
 
 def _shape(letter: DeadLetter) -> DeadLetterShape:
-    from lakelog.wire.dead_letter_shapes import letter_shape
+    from lakelog.wire.dead_letter_shapes import LETTER
 
-    return letter_shape(letter)
+    return LETTER.write(letter)
 
 
 def _chosen(

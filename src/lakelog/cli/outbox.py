@@ -115,9 +115,9 @@ def list_rejected(
     with open_log(url, token) as log:
         found = log.rejected.list(topic, limit=limit)
     if json:
-        from lakelog.wire.rejected_shapes import rejected_shape
+        from lakelog.wire.rejected_shapes import REJECTED
 
-        print_json({"messages": [rejected_shape(each) for each in found]})
+        print_json({"messages": [REJECTED.write(each) for each in found]})
         return
     print_table(
         ["id", "topic", "key", "age", "reason"],

@@ -247,9 +247,9 @@ def _scheduled_fields(message: ScheduledMessage) -> dict[str, object]:
     """Return a delayed message as the HTTP API shows it."""
     from msgspec import json
 
-    from lakelog.wire.scheduled_shapes import to_shape
+    from lakelog.wire.scheduled_shapes import SCHEDULED
 
-    found: dict[str, object] = json.decode(json.encode(to_shape(message)))
+    found: dict[str, object] = json.decode(json.encode(SCHEDULED.write(message)))
     return found
 
 

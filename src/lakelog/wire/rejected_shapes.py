@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from lakelog.model.json_values import shown_value, stored_value, text_of
 from lakelog.model.outbox import RejectedMessage, RejectedPage, RejectionSource
+from lakelog.wire.message_form import message_form
 from lakelog.wire.reply_form import ReplyForm
 from lakelog.wire.shapes import ReplyShape
 
@@ -40,38 +40,9 @@ class RejectedList(ReplyShape, frozen=True, kw_only=True):
     next: int | None = None
 
 
-_SHOWN = ("key", "raw", "headers")
-_SAME = tuple(name for name in RejectedMessage.__struct_fields__ if name not in _SHOWN)
-
-
-def rejected_shape(message: RejectedMessage) -> RejectedShape:
-    """Return the JSON of a rejected message."""
-    key, shown = text_of(message.key), shown_value(message.raw, message.content_type)
-    return RejectedShape(
-        key=key,
-        key_base64=message.key if key is None else None,
-        value=UNSET if shown is None else Raw(msgspec.json.encode(shown)),
-        value_base64=message.raw if shown is None else None,
-        headers=dict(message.headers) or None,
-        **{name: getattr(message, name) for name in _SAME},
-    )
-
-
-def rejected_of(shape: RejectedShape) -> RejectedMessage:
-    """Return the rejected message that JSON shows."""
-    value = shape.value_base64
-    if shape.value is not UNSET and value is None:
-        value, _ = stored_value(bytes(shape.value), shape.content_type)
-    return RejectedMessage(
-        key=shape.key_base64 if shape.key is None else shape.key.encode(),
-        raw=value,
-        headers=shape.headers or {},
-        **{name: getattr(shape, name) for name in _SAME},
-    )
-
-
+REJECTED = message_form(RejectedShape, RejectedMessage)
 PAGE = ReplyForm(
     shape=RejectedList,
-    write=lambda page: RejectedList(messages=[rejected_shape(each) for each in page.messages], next=page.next),
-    read=lambda shape: RejectedPage(messages=[rejected_of(each) for each in shape.messages], next=shape.next),
+    write=lambda page: RejectedList(messages=[REJECTED.write(each) for each in page.messages], next=page.next),
+    read=lambda shape: RejectedPage(messages=[REJECTED.read(each) for each in shape.messages], next=shape.next),
 )

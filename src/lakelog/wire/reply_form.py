@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 Found = TypeVar("Found")
+ShapeT = TypeVar("ShapeT", bound=Struct, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyForm(Generic[Found]):
+class ReplyForm(Generic[Found, ShapeT]):
     """The struct that JSON shows instead of a reply, such as one that has the bytes of a message.
 
     Attributes:
@@ -21,6 +22,6 @@ class ReplyForm(Generic[Found]):
         read: A function that returns the reply of a struct.
     """
 
-    shape: type[Struct]
-    write: Callable[[Found], Struct]
+    shape: type[ShapeT]
+    write: Callable[[Found], ShapeT]
     read: Callable[[Any], Found]

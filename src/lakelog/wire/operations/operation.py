@@ -137,7 +137,7 @@ class Operation(Generic[Asked, Found]):
     summary: str
     request: type[Asked] | None = None
     reply: type[Found] | None = None
-    form: ReplyForm[Found] | None = None
+    form: ReplyForm[Found, Struct] | None = None
     requires_body: bool = False
     status: int = 200
     is_read: bool = False
