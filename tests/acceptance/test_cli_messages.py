@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -132,6 +133,13 @@ def test_topics_from_birth_to_death(cli: Cli, tmp_path: Path) -> None:
     assert "n: long, x: double" in cli.run("topics", "alter", "life", "--columns-from-schema").out
     assert "not both" in cli.run("topics", "alter", "life", "--columns-from-schema", "--columns", columns, code=2).err
     cli.run("topics", "schema", "remove", "life", "--yes")
+
+    masked = ("topics", "alter", "life", "--mask", "value.card", "--mask", "headers['x-y']")
+    assert cli.run(*masked, "--json").json["masks"] == ["value.card", "headers.x-y"]
+    assert re.search(r"masks +value.card, headers.x-y", cli.run("topics", "describe", "life").out)
+    assert "not both" in cli.run(*masked, "--no-masks", code=2).err
+    assert "A mask must be key" in cli.run("topics", "alter", "life", "--mask", "offset", code=1).err
+    assert cli.run("topics", "alter", "life", "--no-masks", "--json").json["masks"] == []
 
     cli.run("publish", "life", "--value", "x", "--partition", "2")
     assert "--yes" in cli.run("topics", "purge", "life", code=2).err

@@ -57,6 +57,22 @@ async def test_only_given_settings_are_altered(url: str) -> None:
             await orders.alter(partitions=1)
 
 
+async def test_masks_change_what_people_see_and_not_what_programs_read(url: str) -> None:
+    async with lakelog.connect_async(url) as log:
+        orders = log.topic("orders")
+        assert (await orders.create(masks=["value['card']", "key"])).masks == ("value.card", "key")
+        assert (await orders.alter(tags=["x"])).masks == ("value.card", "key")
+        await orders.publish({"card": 1}, key="k")
+        (message,) = (await orders.fetch(0)).messages
+        assert (message.key, message.value) == (b"k", {"card": 1})
+        with pytest.raises(InvalidRequest, match="must be a list"):
+            await orders.alter(masks="key")
+        with pytest.raises(InvalidRequest, match=r"must be key, .* not 'offset'"):
+            await orders.alter(masks=["offset"])
+        assert (await orders.alter(masks=[])).masks == () == (await orders.describe()).masks
+        assert (await log.topic("plain").create()).masks == ()
+
+
 async def test_purge_keeps_offsets_going(url: str) -> None:
     async with lakelog.connect_async(url) as log:
         orders = log.topic("orders")

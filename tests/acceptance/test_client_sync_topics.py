@@ -58,6 +58,22 @@ def test_only_given_settings_are_altered(url: str) -> None:
             orders.alter(partitions=1)
 
 
+def test_masks_change_what_people_see_and_not_what_programs_read(url: str) -> None:
+    with lakelog.connect(url) as log:
+        orders = log.topic("orders")
+        assert (orders.create(masks=["value['card']", "key"])).masks == ("value.card", "key")
+        assert (orders.alter(tags=["x"])).masks == ("value.card", "key")
+        orders.publish({"card": 1}, key="k")
+        (message,) = (orders.fetch(0)).messages
+        assert (message.key, message.value) == (b"k", {"card": 1})
+        with pytest.raises(InvalidRequest, match="must be a list"):
+            orders.alter(masks="key")
+        with pytest.raises(InvalidRequest, match=r"must be key, .* not 'offset'"):
+            orders.alter(masks=["offset"])
+        assert (orders.alter(masks=[])).masks == () == (orders.describe()).masks
+        assert (log.topic("plain").create()).masks == ()
+
+
 def test_purge_keeps_offsets_going(url: str) -> None:
     with lakelog.connect(url) as log:
         orders = log.topic("orders")

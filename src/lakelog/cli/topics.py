@@ -38,6 +38,12 @@ ColumnsOption = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="A file with a JSON Schema of the fields that are typed columns; - reads stdin."),
 ]
+MaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask", metavar="FIELD", help="A field that the console shows masked, such as value.card. May be repeated."
+    ),
+]
 
 
 @app.command()
@@ -59,6 +65,7 @@ def create(
         Compatibility | None, typer.Option(help="The rule for changes of the schema. Default: backward.")
     ] = None,
     columns: ColumnsOption = None,
+    mask: MaskOption = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Succeed if the topic exists already.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
@@ -78,6 +85,7 @@ def create(
             schema=None if schema is None else topic_schemas.read_schema(schema),
             compatibility=compatibility,
             columns=None if columns is None else topic_schemas.read_schema(columns),
+            masks=tuple(mask or ()),
             if_missing=if_missing,
         )
     # The response does not say whether the topic is new.
@@ -133,6 +141,8 @@ def alter(
     columns_from_schema: Annotated[
         bool, typer.Option("--columns-from-schema", help="Take the typed columns from the schema of the topic.")
     ] = False,
+    mask: MaskOption = None,
+    no_masks: Annotated[bool, typer.Option("--no-masks", help="Remove all masks.")] = False,
     url: UrlOption = None,
     token: TokenOption = None,
     json: JsonOption = False,
@@ -149,12 +159,15 @@ def alter(
         "tags": tuple(tag) if tag else None,
         "metadata": parse_pairs(metadata, "--metadata") or None,
         "columns": None if columns is None else topic_schemas.read_schema(columns),
+        "masks": tuple(mask or ()) if mask or no_masks else None,
     }
     given: dict[str, Any] = {option: change for option, change in changes.items() if change is not None}
     if keep_all:
         given |= {limit: None for limit, text in limits.items() if text is None}
     if columns is not None and columns_from_schema:
         raise typer.BadParameter("Give --columns or --columns-from-schema, not both.")
+    if mask and no_masks:
+        raise typer.BadParameter("Give --mask or --no-masks, not both.")
     if not given and not columns_from_schema:
         raise typer.BadParameter("Give a setting to change, such as --max-age; `--help` lists all.")
     with open_log(url, token) as log:
@@ -274,6 +287,8 @@ def _print_settings(info: TopicInfo) -> None:
         fields["schema"] = f"version {info.schema_version}, compatibility {info.compatibility}"
     if info.columns is not None:
         fields["columns"] = str(info.columns)
+    if info.masks:
+        fields["masks"] = ", ".join(info.masks)
     if info.tags:
         fields["tags"] = ", ".join(info.tags)
     print_fields(fields | {f"metadata {name}": text for name, text in info.metadata.items()})

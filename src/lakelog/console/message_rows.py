@@ -1,4 +1,4 @@
-"""Messages as pages and downloads show them: one row each."""
+"""Messages as pages and downloads show them: one row each, with the masks of its topic."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.model.json_values import shown_value, text_of
+from lakelog.model.masks import MASK, MASKED, Masks
 
 SHORT = 160
 """The most characters of a value in a table."""
@@ -57,7 +58,8 @@ class Row:
 
     def line(self) -> bytes:
         """Return the message as a line of JSON, with the fields of a fetch."""
-        key, shown = text_of(self.key), shown_value(self.value, self.content_type)
+        key = text_of(self.key)
+        shown = MASK if self.value == MASKED else shown_value(self.value, self.content_type)
         fields: dict[str, Any] = {
             "id": self.id,
             "partition": self.partition,
@@ -76,19 +78,19 @@ class Row:
         return msgspec.json.encode(given if shown is None else {**given, "value": shown}) + b"\n"
 
 
-def row_of(message: ReceivedMessage[object]) -> Row:
-    """Return a message that a fetch returned."""
+def row_of(message: ReceivedMessage[object], masks: Masks) -> Row:
+    """Return a message that a fetch returned, as people see it."""
     return Row(
         id=message.id,
         partition=message.partition,
         offset=message.offset,
         appended_at=message.appended_at,
-        key=message.key,
-        value=message.raw,
-        headers=message.headers,
+        key=masks.key(message.key),
+        value=masks.value(message.raw),
+        headers=masks.shown_headers(message.headers),
         content_type=message.content_type,
-        correlation_id=message.correlation_id,
-        idempotency_key=message.idempotency_key,
+        correlation_id=masks.text("correlation_id", message.correlation_id),
+        idempotency_key=masks.text("idempotency_key", message.idempotency_key),
         lineage=message.lineage,
     )
 

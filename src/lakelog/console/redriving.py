@@ -18,6 +18,7 @@ from lakelog.console.page import Form
 from lakelog.errors import InvalidRequest, LakelogError
 from lakelog.model.dead_letters import DeadLetter, Repair
 from lakelog.model.json_values import JSON, is_json
+from lakelog.model.masks import MASK, Masks
 
 PART = 1000
 """The most dead letters that one request redrives."""
@@ -69,8 +70,11 @@ def edit_of(form: Form) -> Edit:
             raise InvalidRequest("The field must be a name, or names with dots between them, such as customer.id.")
     value: Any = None
     if kind in ("set", "replace"):
+        text = form.required("value")
+        if MASK in text:
+            raise InvalidRequest(f"The new value has {MASK}, the sign of a masked field. Set or remove single fields.")
         try:
-            value = msgspec.json.decode(form.required("value"))
+            value = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
             raise InvalidRequest(f'The new value is not JSON: {error}. Write a text as "text".') from error
     return Edit(kind=kind, path=path, value=value)
@@ -123,14 +127,14 @@ class Sample:
     refusal: str = ""
 
 
-def sample_of(letter: DeadLetter, edit: Edit) -> Sample:
-    """Return the dead letter before and after the edit."""
-    before = _show(letter.raw)
+def sample_of(letter: DeadLetter, edit: Edit, masks: Masks) -> Sample:
+    """Return the dead letter before and after the edit, as people see it."""
+    before = _show(masks.value(letter.raw))
     try:
         repair = edit.apply(letter)
     except InvalidRequest as error:
         return Sample(letter=letter, before=before, refusal=error.detail)
-    return Sample(letter=letter, before=before, after=None if repair is None else _show(repair.value))
+    return Sample(letter=letter, before=before, after=None if repair is None else _show(masks.value(repair.value)))
 
 
 def _show(raw: bytes | None) -> str:

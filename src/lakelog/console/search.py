@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lakelog.client._async.topic import AsyncTopic
+from lakelog.client.reading.masking import masks_of
 from lakelog.client.reading.selecting import Deadline, Selection
 from lakelog.console.message_rows import Row, row_of
 from lakelog.errors import OffsetOutOfRange
@@ -89,7 +90,7 @@ async def search(
         most: How many messages to find at most.
     """
     ends = {each.partition: (each.log_start, each.high_watermark) for each in info.partition_list}
-    chosen = _partitions(info, wanted)
+    chosen, masks = _partitions(info, wanted), masks_of(info)
     done = Search(scanned=begin.scanned, found=begin.found)
     deadline, size = Deadline(at=clock() + SECONDS, clock=clock), 0
     first = begin.place or (chosen[0], -1)
@@ -109,7 +110,7 @@ async def search(
             hits, looked_at = await asyncio.to_thread(
                 wanted.selection.select, page.messages, most=most - len(done.rows), deadline=deadline
             )
-            done.rows += map(row_of, hits)
+            done.rows += (row_of(hit, masks) for hit in hits)
             done.scanned += looked_at
             at = page.next_offset if looked_at == len(page.messages) else page.messages[looked_at].offset
             if not page.messages:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
 
 from lakelog.client._async.topic import AsyncTopic
+from lakelog.client.reading.masking import masks_of
 from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.reading.selecting import Deadline, Selection
 from lakelog.console.message_rows import SHORT, row_of
@@ -22,6 +23,7 @@ from lakelog.console.page import Stream, View
 from lakelog.errors import LakelogError, NotAllowed, OffsetOutOfRange
 from lakelog.model.display import show_time
 from lakelog.model.filter import parse
+from lakelog.model.masks import Masks
 from lakelog.model.topic_info import TopicInfo
 
 SHOWN = 50
@@ -114,7 +116,8 @@ async def look(topic: AsyncTopic[object], since: Place | None, selection: Select
     if is_same and since.ends is None:
         return Look(rows=[], skipped=arrived, filtered=0), end
     begin = since.ends if is_same and since.ends is not None else {}
-    found = await _read(topic, _ranges(info, begin, SHOWN if selection.filter is None else EXAMINED), selection)
+    found = _Found(masks=masks_of(info))
+    await _read(found, topic, _ranges(info, begin, SHOWN if selection.filter is None else EXAMINED), selection)
     rows = [row for _, row in sorted(found.rows, key=lambda each: each[0])[-SHOWN:]]
     filtered = found.examined - found.matched
     return Look(rows=rows, skipped=max(0, arrived - filtered - len(rows)), filtered=filtered), end
@@ -140,18 +143,21 @@ def _ranges(info: TopicInfo, begin: Mapping[int, int], budget: int) -> dict[int,
 class _Found:
     """The rows with their times, how many messages match, and how many were examined."""
 
-    rows: list[tuple[datetime, ShownMessage]]
+    masks: Masks
+    rows: list[tuple[datetime, ShownMessage]] = field(default_factory=list)
     matched: int = 0
     examined: int = 0
 
 
-async def _read(topic: AsyncTopic[object], ranges: Mapping[int, tuple[int, int]], selection: Selection) -> _Found:
-    found, size = _Found(rows=[]), 0
+async def _read(
+    found: _Found, topic: AsyncTopic[object], ranges: Mapping[int, tuple[int, int]], selection: Selection
+) -> None:
+    size = 0
     deadline = Deadline(at=time.monotonic() + FILTER_SECONDS, clock=time.monotonic)
     for partition, (at, end) in ranges.items():
         while at < end:
             if size >= MAX_BYTES or (selection.filter is not None and deadline.is_over):
-                return found
+                return
             try:
                 page = await topic.fetch(partition, offset=at, limit=end - at)
             except OffsetOutOfRange:
@@ -161,20 +167,19 @@ async def _read(topic: AsyncTopic[object], ranges: Mapping[int, tuple[int, int]]
             at = page.next_offset
             size += sum(len(message.raw or b"") for message in page.messages)
             await asyncio.to_thread(_examine, found, selection, page.messages, deadline)
-    return found
 
 
 def _examine(
     found: _Found, selection: Selection, messages: Sequence[ReceivedMessage[object]], deadline: Deadline
 ) -> None:
     matching, examined = selection.select(messages, most=len(messages), deadline=deadline)
-    found.rows += [(message.appended_at, _shown(message)) for message in matching[-SHOWN:]]
+    found.rows += [(message.appended_at, _shown(message, found.masks)) for message in matching[-SHOWN:]]
     found.matched += len(matching)
     found.examined += examined
 
 
-def _shown(message: ReceivedMessage[object]) -> ShownMessage:
-    row = row_of(message)
+def _shown(message: ReceivedMessage[object], masks: Masks) -> ShownMessage:
+    row = row_of(message, masks)
     return ShownMessage(
         id=row.id,
         position=f"{row.partition}:{row.offset}",

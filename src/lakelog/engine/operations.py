@@ -40,15 +40,17 @@ def bind(engine: Engine) -> Verbs:
     return verbs
 
 
-def _check_columns(engine: Engine, asked: CreateTopicRequest | AlterTopicRequest) -> None:
+def _check_level(engine: Engine, asked: CreateTopicRequest | AlterTopicRequest) -> None:
     if asked.columns is not UNSET:
         check_level(engine.catalog.level, FeatureLevel.FOURTH, "Columns of topics")
+    if asked.masks:
+        check_level(engine.catalog.level, FeatureLevel.FOURTH, "Masks of topics")
 
 
 def _bind_topics(verbs: Verbs, engine: Engine) -> None:
     async def create(caller: Caller, asked: CreateTopicRequest) -> TopicInfo:
         schema = None if asked.schema is UNSET else await engine.schemas.prepare(asked.schema)
-        _check_columns(engine, asked)
+        _check_level(engine, asked)
         topic = await engine.topics.create(
             caller.scope, asked.topic, asked.partitions, asked.settings, schema=schema, if_missing=asked.if_missing
         )
@@ -65,7 +67,7 @@ def _bind_topics(verbs: Verbs, engine: Engine) -> None:
 
     async def alter(caller: Caller, asked: AlterTopicRequest) -> TopicInfo:
         partitions = None if asked.partitions is UNSET else asked.partitions
-        _check_columns(engine, asked)
+        _check_level(engine, asked)
         return topic_info(
             await engine.topics.alter(caller.scope, asked.topic, partitions=partitions, change=asked.changed)
         )

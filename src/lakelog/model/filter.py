@@ -66,6 +66,8 @@ class Filter:
     text: str
     matches: Test = field(repr=False, compare=False)
     """Returns whether the filter selects the message."""
+    names: frozenset[Name] = field(repr=False, compare=False)
+    """Names that the filter uses."""
     fields: frozenset[str] = field(repr=False, compare=False)
     """Fields of the input that the filter reads. The other fields may be empty."""
     weight: int = field(repr=False, compare=False)
@@ -82,9 +84,10 @@ class Filter:
 def parse(text: str) -> Filter:
     """Parse a filter. Raise `InvalidFilter` with the position of the error and what is accepted there."""
     tree = parse_tree(text)
-    fields = frozenset(_fields(tree))
+    names = frozenset(_names(tree))
+    fields = frozenset(name.field for name in names)
     weight = (_READ_STEPS if "value" in fields else 1) + _weight(tree)
-    return Filter(text=str(tree), matches=_test(tree), fields=fields, weight=weight)
+    return Filter(text=str(tree), matches=_test(tree), names=names, fields=fields, weight=weight)
 
 
 def _test(term: Term) -> Test:
@@ -239,16 +242,16 @@ def _text(found: bytes | None) -> object:
         return found
 
 
-def _fields(term: Term) -> set[str]:
+def _names(term: Term) -> set[Name]:
     match term:
         case And() | Or():
-            return set[str]().union(*map(_fields, term.terms))
+            return set[Name]().union(*map(_names, term.terms))
         case Not():
-            return _fields(term.term)
+            return _names(term.term)
         case Comparison():
-            return {one.field for one in (term.left, term.right) if isinstance(one, Name)}
+            return {one for one in (term.left, term.right) if isinstance(one, Name)}
         case _:
-            return {term.operand.field} if isinstance(term.operand, Name) else set()
+            return {term.operand} if isinstance(term.operand, Name) else set()
 
 
 def _weight(term: Term) -> int:

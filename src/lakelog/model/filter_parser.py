@@ -74,6 +74,13 @@ def parse_tree(text: str) -> Term:
     return tree
 
 
+def parse_name(text: str) -> Name:
+    """Return the name that the text consists of, or raise `InvalidFilter`."""
+    if len(text) > MAX_LENGTH:
+        raise InvalidFilter(f"A name has at most {MAX_LENGTH} characters, not {len(text)}.", position=MAX_LENGTH + 1)
+    return _Parser(text).whole_name()
+
+
 @dataclass(frozen=True, slots=True)
 class _Token:
     kind: str
@@ -95,6 +102,12 @@ class _Parser:
         if self._next.kind != "end":
             self._refuse("'and', 'or' or the end")
         return tree
+
+    def whole_name(self) -> Name:
+        operand = self._operand()
+        if not isinstance(operand, Name) or self._next.kind != "end":
+            self._refuse(f"one name: {_NAMES}")
+        return operand
 
     def _any(self) -> Term:
         terms = [self._all()]

@@ -28,10 +28,10 @@ class FeatureLevel(IntEnum):
     settings of the group, and count repeats as discarded.
     """
     FOURTH = 4
-    """Messages can be delayed, a topic can have a schema, columns and an Iceberg table, and a token can have a parent.
-    Older servers would not publish delayed messages when they are due, would store values without validating them,
-    would remove the columns of a topic that they alter, would let files of a table be swept, and would accept a child
-    token whose parent is revoked.
+    """Messages can be delayed, a topic can have a schema, columns, masks and an Iceberg table, and a token can have a
+    parent. Older servers would not publish delayed messages when they are due, would store values without validating
+    them, would remove the columns and the masks of a topic that they alter, would let files of a table be swept, and
+    would accept a child token whose parent is revoked.
     """
 
 

@@ -10,6 +10,7 @@ from lakelog.errors import InvalidRequest
 from lakelog.model.arguments import check_duration, check_text, check_texts, check_whole
 from lakelog.model.columns import TopicColumns
 from lakelog.model.limits import MAX_DURATION_MS, MAX_FIELD_LENGTH, MAX_METADATA_BYTES, MAX_PARTITIONS, MAX_TAGS
+from lakelog.model.masks import check_masks
 from lakelog.model.message import partition_id
 from lakelog.model.schema import SchemaSetting
 
@@ -57,6 +58,8 @@ class TopicSettings:
     """The version of the schema that values must match; None if the topic has no schema."""
     columns: TopicColumns | None = None
     """The typed columns of the values; None if the topic has none."""
+    masks: tuple[str, ...] = ()
+    """The fields of messages that people see masked."""
 
     def __post_init__(self) -> None:
         if self.key_field is not None:
@@ -70,6 +73,7 @@ class TopicSettings:
         if sum(len(name) + len(text) for name, text in self.metadata.items()) > MAX_METADATA_BYTES:
             raise InvalidRequest(f"A topic's metadata must be at most {MAX_METADATA_BYTES} bytes.")
         check_memory(self.idempotency_memory)
+        _check_storable("masks", *check_masks(self.masks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from lakelog.model.columns import TopicColumns, widened
 from lakelog.model.kinds import Compatibility
 from lakelog.model.limits import MAX_DURATION_MS, MAX_PARTITIONS
+from lakelog.model.masks import check_masks
 from lakelog.model.schema import SchemaSetting
 from lakelog.model.structs import Duration, Name, Positive, Request, Value
 from lakelog.model.topic import IDEMPOTENCY_MEMORY, Retention, TopicSettings
@@ -71,6 +72,7 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
     schema: dict[str, Any] | bool | UnsetType = UNSET
     compatibility: Compatibility = Compatibility.BACKWARD
     columns: dict[str, Any] | UnsetType = UNSET
+    masks: list[str] | UnsetType = UNSET
     if_missing: bool = False
 
     @property
@@ -84,6 +86,7 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
             metadata=self.metadata,
             schema=None if self.schema is UNSET else SchemaSetting(version=1, compatibility=self.compatibility),
             columns=None if self.columns is UNSET else widened(None, self.columns),
+            masks=() if self.masks is UNSET else check_masks(self.masks),
         )
 
 
@@ -98,6 +101,7 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
     tags: list[str] | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
     columns: dict[str, Any] | UnsetType = UNSET
+    masks: list[str] | UnsetType = UNSET
 
     def changed(self, settings: TopicSettings) -> TopicSettings:
         """Return the settings after the change."""
@@ -114,6 +118,8 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
             changes["metadata"] = self.metadata
         if self.columns is not UNSET:
             changes["columns"] = widened(settings.columns, self.columns)
+        if self.masks is not UNSET:
+            changes["masks"] = check_masks(self.masks)
         return replace(settings, **changes)
 
 
@@ -167,6 +173,7 @@ class TopicInfo(Value, frozen=True, kw_only=True):
         schema_version: The version of the schema that values must match; None if the topic has no schema.
         compatibility: The rule for changes of the schema; None if the topic has no schema.
         columns: The typed columns of the values; None if the topic has none.
+        masks: The fields of messages that the console and `lakelog mcp` show masked.
         partition_list: The ends of each partition. Empty in lists of topics.
         now: The database's time at the description, in UTC. None in lists of topics.
         limits: The retention, with its age in milliseconds.
@@ -187,6 +194,7 @@ class TopicInfo(Value, frozen=True, kw_only=True):
     schema_version: int | None = None
     compatibility: Compatibility | None = None
     columns: TopicColumns | None = None
+    masks: tuple[str, ...] = ()
     described: tuple[PartitionInfo, ...] | None = msgspec.field(default=None, name="partition_list")
     now: datetime | None = None
 

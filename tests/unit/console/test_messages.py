@@ -17,6 +17,7 @@ from lakelog.console import search as module
 from lakelog.console.message_rows import SHORT, Row, row_of
 from lakelog.console.search import Search, Wanted, search
 from lakelog.model.filter import parse
+from lakelog.model.masks import Masks
 from lakelog.model.partitioner import partition_of
 from lakelog.model.token import Right
 from tests.unit.console.browser import Browser, browsing, logged_in
@@ -108,7 +109,7 @@ async def test_values_in_a_table_and_on_a_page_and_in_a_file() -> None:
         await topic.publish({"a": "x" * 500, "b": [1]}, key="k", headers={"h": "v"})
         await topic.publish(b"\xff\xfe")
         await topic.publish(None)
-        json_row, bytes_row, none_row = map(row_of, (await topic.fetch(0)).messages)
+        json_row, bytes_row, none_row = (row_of(each, Masks()) for each in (await topic.fetch(0)).messages)
         assert len(json_row.short) == SHORT + 1 and json_row.long.splitlines()[0] == "{"
         assert json.loads(json_row.line())["value"]["b"] == [1]
         assert (bytes_row.short, "value_base64" in json.loads(bytes_row.line())) == ("(2 bytes)", True)

@@ -14,6 +14,7 @@ from lakelog.console.redriving import Edit, edit_of, sample_of
 from lakelog.errors import InvalidRequest
 from lakelog.model.dead_letters import DeadLetter
 from lakelog.model.kinds import DeadLetterState
+from lakelog.model.masks import Masks
 from tests.unit.console.browser import Browser, browsing, logged_in
 
 UNTIL = {"until": "2100-01-01T00:00:00Z"}
@@ -81,9 +82,9 @@ def test_a_value_without_fields_cannot_be_edited_and_is_shown_so() -> None:
         (b"x", "text/plain"),
         (None, None),
     ):
-        sample = sample_of(_letter(raw, content_type), edit)
+        sample = sample_of(_letter(raw, content_type), edit, Masks())
         assert "is not a JSON object" in sample.refusal and sample.after is None
-    changed = sample_of(_letter(b'{"a":0}'), edit)
+    changed = sample_of(_letter(b'{"a":0}'), edit, Masks())
     assert (changed.before, changed.after, changed.refusal) == ('{\n  "a": 0\n}', '{\n  "a": 1\n}', "")
 
 

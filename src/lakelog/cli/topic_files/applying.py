@@ -56,6 +56,7 @@ def _present_topic(info: TopicInfo) -> dict[str, Any]:
         "tags": tuple(info.tags),
         "metadata": dict(info.metadata),
         "columns": info.columns,
+        "masks": info.masks,
     }
 
 

@@ -23,6 +23,7 @@ from lakelog.model.dead_letter_retention import DeadLetterRetentionChange
 from lakelog.model.filter import parse
 from lakelog.model.group import GroupSettings
 from lakelog.model.kinds import Assignor, Compatibility, GroupKind, Order
+from lakelog.model.masks import check_masks
 from lakelog.model.names import check_name
 from lakelog.model.retries import Exponential, Fixed, RetryPolicy
 from lakelog.model.schema import schema_text
@@ -44,6 +45,7 @@ TOPIC_DEFAULTS: Settings = {
     "schema": None,
     "compatibility": Compatibility.BACKWARD,
     "columns": None,
+    "masks": (),
 }
 GROUP_DEFAULTS: Settings = {
     "order": Order.KEY,
@@ -140,6 +142,7 @@ def _topic(place: Field) -> WantedTopic:
         "schema": _schema,
         "compatibility": lambda field: field.choice(Compatibility),
         "columns": _columns,
+        "masks": _masks,
     }
     settings = _with_defaults(_read(place, readers), TOPIC_DEFAULTS)
     place.checked(lambda: _check_topic({**TOPIC_DEFAULTS, **settings}))
@@ -157,6 +160,11 @@ def _columns(field: Field) -> JsonSchema:
     schema = _schema(field)
     field.checked(lambda: widened(None, schema))
     return schema
+
+
+def _masks(field: Field) -> tuple[str, ...]:
+    masks = field.texts()
+    return field.checked(lambda: check_masks(masks))
 
 
 def _check_topic(settings: Settings) -> None:

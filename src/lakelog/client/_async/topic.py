@@ -24,6 +24,7 @@ from lakelog.client.publishing.codec import MessageBuilder
 from lakelog.client.schemas import GivenSchema, check_mode, columns_schema, schema_of
 from lakelog.model.arguments import check_text, check_texts
 from lakelog.model.kinds import Compatibility
+from lakelog.model.masks import check_masks
 from lakelog.model.topic import (
     IDEMPOTENCY_MEMORY,
     Retention,
@@ -80,6 +81,7 @@ class AsyncTopic(
         schema: GivenSchema | None = None,
         compatibility: str | None = None,
         columns: GivenSchema | None = None,
+        masks: Sequence[str] = (),
         if_missing: bool = False,
     ) -> TopicInfo:
         """Create the topic. Return its description.
@@ -99,6 +101,7 @@ class AsyncTopic(
             compatibility: The rule for changes of the schema: `"backward"`, `"forward"`, `"full"` or `"none"`, as for
                 `set_schema`. Default: `"backward"`.
             columns: The typed columns of the values, as for `alter`. Default: none.
+            masks: The fields of messages that people see masked, as for `alter`. Default: none.
             if_missing: Return the description of a topic that exists already, and leave it unchanged. Default: False,
                 which raises `TopicExists`.
         """
@@ -108,6 +111,7 @@ class AsyncTopic(
             idempotency_memory=IDEMPOTENCY_MEMORY if idempotency_memory is None else idempotency_memory,
             tags=check_tags(tags),
             metadata={} if metadata is None else metadata,
+            masks=check_masks(masks),
         )
         request = CreateTopicRequest(
             topic=self.name,
@@ -120,6 +124,7 @@ class AsyncTopic(
             schema=UNSET if schema is None else schema_of(schema, self._builder.codec.kind),
             compatibility=check_mode(compatibility) or Compatibility.BACKWARD,
             columns=UNSET if columns is None else columns_schema(columns, self._builder.codec.kind),
+            masks=list(settings.masks) or UNSET,
             if_missing=if_missing,
         )
         info = await self._state.calls.call(operations.CREATE_TOPIC, request, is_repeatable=if_missing)
@@ -142,6 +147,7 @@ class AsyncTopic(
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, str] | None = None,
         columns: GivenSchema | None = None,
+        masks: Sequence[str] | None = None,
     ) -> TopicInfo:
         """Change settings of the topic. Return its new description. Omitted settings stay unchanged.
 
@@ -158,6 +164,9 @@ class AsyncTopic(
             columns: The typed columns of the values, by which Spark reads them with `typed=True`: a JSON Schema of an
                 object as a dict, a `pathlib.Path` of a JSON file, or `"from-type"` for the topic's `type`. Columns only
                 become wider: fields are added, `int` becomes `long`, and `float` becomes `double`.
+            masks: The fields of messages in whose place the console and `lakelog mcp` show `•••`, such as `key`,
+                `value.card.number` or `headers.authorization`; they replace all current ones. At most 100. Programs get
+                messages unchanged.
         """
         limits = {"max_age": max_age, "max_count": max_count, "max_bytes": max_bytes}
         given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not _KEEP}
@@ -174,6 +183,7 @@ class AsyncTopic(
             tags=UNSET if tags is None else list(check_tags(tags)),
             metadata=UNSET if metadata is None else dict(check_texts("metadata", metadata)),
             columns=UNSET if columns is None else columns_schema(columns, self._builder.codec.kind),
+            masks=UNSET if masks is None else list(check_masks(masks)),
         )
         request.changed(TopicSettings())
         info = await self._state.calls.call(operations.ALTER_TOPIC, request)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from lakelog.client._async.dead_letters import AsyncDeadLetters
+from lakelog.client.reading.masking import TopicMasks
 from lakelog.console.page import Action, Form, Page, Shown, Values, View
 from lakelog.console.redriving import EDITS, PART, SAMPLES, Plan, Tally, edit_of, redrive_part, sample_of
 from lakelog.errors import InvalidRequest
-from lakelog.model.dead_letter_clusters import DeadLetterClusters
+from lakelog.model.dead_letter_clusters import DeadLetterCluster, DeadLetterClusters
 from lakelog.model.times import parse_time
 
 SHOWN = 50
@@ -25,8 +28,14 @@ def _letters(view: View, form: Form) -> AsyncDeadLetters:
     return letters.where(form.text("where")) if form.text("where") else letters
 
 
-async def _clusters(view: View, form: Form) -> DeadLetterClusters:
-    return await view.log.group(view.path["group"]).dead_letters(form.text("topic") or None).clusters()
+async def _clusters(view: View, form: Form) -> tuple[TopicMasks, DeadLetterClusters, DeadLetterCluster | None]:
+    """Return the masks of topics, the clusters as people see them, and the chosen one."""
+    topics, found = await asyncio.gather(
+        view.log.topics(), view.log.group(view.path["group"]).dead_letters(form.text("topic") or None).clusters()
+    )
+    masks = TopicMasks(topics)
+    shown = replace(found, clusters=tuple(map(masks.cluster, found.clusters)))
+    return masks, shown, next((each for each in shown.clusters if each.fingerprint == form.text("cluster")), None)
 
 
 def _fields(form: Form, names: tuple[str, ...]) -> dict[str, str]:
@@ -35,13 +44,14 @@ def _fields(form: Form, names: tuple[str, ...]) -> dict[str, str]:
 
 async def _show(view: View) -> Values:
     form = Form(view.query)
-    page, clusters = await asyncio.gather(_letters(view, form).page(None, None, SHOWN), _clusters(view, form))
-    chosen = next((each for each in clusters.clusters if each.fingerprint == form.text("cluster")), None)
+    (masks, clusters, chosen), page = await asyncio.gather(
+        _clusters(view, form), _letters(view, form).page(None, None, SHOWN)
+    )
     return {
         "group": view.path["group"],
         "clusters": clusters,
         "chosen": chosen,
-        "letters": page.letters,
+        "letters": [masks.letter(each) for each in page.letters],
         "has_more": page.next is not None,
         "fields": _fields(form, _CHOICE),
     }
@@ -51,9 +61,8 @@ async def _preview(view: View) -> Values:
     form = Form(view.query)
     edit = edit_of(form)
     letters = _letters(view, form)
-    page, clusters = await asyncio.gather(letters.page(None, None, PART), _clusters(view, form))
-    chosen = next((each for each in clusters.clusters if each.fingerprint == form.text("cluster")), None)
-    samples = [sample_of(letter, edit) for letter in page.letters]
+    (masks, clusters, chosen), page = await asyncio.gather(_clusters(view, form), letters.page(None, None, PART))
+    samples = [sample_of(letter, edit, masks.of(letter.topic)) for letter in page.letters]
     counts = {
         "changed": sum(each.after is not None for each in samples),
         "unchanged": sum(each.after is None and not each.refusal for each in samples),

@@ -9,6 +9,7 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from lakelog.client._async.topic import AsyncTopic
+from lakelog.client.reading.masking import masks_of
 from lakelog.console.message_rows import Row, row_of
 from lakelog.console.page import Download, File, Form, Page, Values, View
 from lakelog.console.search import Search, Wanted, search
@@ -91,7 +92,8 @@ async def read(topic: AsyncTopic[object], info: TopicInfo, asked: Asked, most: i
         page = await topic.fetch(partition, limit=most)
     else:
         page = await topic.fetch(partition, last=most, limit=most)
-    return list(map(row_of, page.messages)), None
+    masks = masks_of(info)
+    return [row_of(message, masks) for message in page.messages], None
 
 
 async def _show(view: View) -> Values:

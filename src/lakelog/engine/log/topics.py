@@ -289,6 +289,7 @@ def topic_info(topic: Topic, heads: Sequence[Head] | None = None, now: datetime 
         schema_version=None if settings.schema is None else settings.schema.version,
         compatibility=None if settings.schema is None else settings.schema.compatibility,
         columns=settings.columns,
+        masks=settings.masks,
         described=None if heads is None else partition_infos(heads),
         now=now,
     )

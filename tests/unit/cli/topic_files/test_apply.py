@@ -234,9 +234,21 @@ def test_columns_in_the_file(files: Files, log: lakelog.Lakelog, tmp_path: Path)
     assert "yaml:2: `topics.a`: `v.n` is long and cannot become string" in narrower.stderr
 
 
+def test_masks_in_the_file(files: Files, log: lakelog.Lakelog) -> None:
+    text = "topics: {a: {masks: [key, \"value['card'].number\"]}}"
+    assert files.apply(text).stdout.splitlines() == ["+ topic a (1 partition, masks [key, value.card.number])"]
+    assert files.apply(text).stderr == files.apply("topics: {a: {}}").stderr == "nothing to change\n"
+    changed = files.apply("topics: {a: {masks: [key]}}").stdout.splitlines()
+    assert changed == ["~ topic a: masks [key, value.card.number] -> [key]"]
+    assert log.topic("a").describe().masks == ("key",)
+    files.apply("topics: {a: {masks: null}}")
+    assert log.topic("a").describe().masks == ()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("topics:\n  a: {masks: [offset]}", "yaml:2: `topics.a.masks`: A mask must be key, "),
         ("topics:\n  a: {columns: {type: string}}", "yaml:2: `topics.a.columns`: The columns of a topic need a schema"),
         ("topics:\n  a: {compatibility: none}", "yaml:2: Topic 'a' has a `compatibility` and no schema."),
         ("topics:\n  a: {schema: missing.json}", "yaml:2: `topics.a.schema`: The schema file cannot be read"),
