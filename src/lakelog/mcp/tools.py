@@ -1,17 +1,20 @@
 """The five questions that a model may ask. Each is a few read calls of the client.
 
-The docstrings are what the model reads about a tool. Without payloads, a filter may not name what messages hold: its
-outcome would tell it.
+The docstrings are what the model reads about a tool. Without payloads, a filter may not name what messages hold, and
+never what a topic masks: its outcome would tell it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from lakelog.client._async.lakelog import AsyncLakelog
+from lakelog.client.reading.masking import TopicMasks, masked_story, masks_of
 from lakelog.errors import InvalidRequest
 from lakelog.mcp.answers import (
     Answer,
@@ -25,6 +28,7 @@ from lakelog.mcp.answers import (
 from lakelog.mcp.search import Wanted
 from lakelog.mcp.search import find_messages as search
 from lakelog.model.filter import Filter, parse
+from lakelog.model.masks import HIDDEN, Masks
 
 _OPEN_FIELDS = frozenset(["offset", "partition", "deliveries", "failures"])
 """Fields of a filter that tell nothing about what a message holds."""
@@ -77,8 +81,10 @@ class Tools:
         wanted = Wanted(
             partition=partition, offset=offset, since=since, key=key, where=self._filter(where), limit=limit
         )
+        masks = masks_of(await self._log.topic(topic).describe()) if self._payloads else None
+        _refuse_masked(wanted.where, {} if masks is None else {topic: masks})
         found = await search(self._log.topic(topic), wanted)
-        return messages_answer(found.messages, found.scanned, found.continue_at, self._payloads)
+        return messages_answer(found.messages, found.scanned, found.continue_at, masks)
 
     async def message_story(
         self,
@@ -86,7 +92,9 @@ class Tools:
         topic: Annotated[str | None, Field(description="The topic. Default: found by the id.")] = None,
     ) -> Answer:
         """When one message was appended, and what became of it in each consumer group: leased, dead, redriven, done."""
-        return story_answer(await self._log.message_story(id, topic=topic), self._payloads)
+        story = await self._log.message_story(id, topic=topic)
+        masks = HIDDEN if story.topic is None else masks_of(await self._log.topic(story.topic).describe())
+        return story_answer(masked_story(story, masks), self._payloads)
 
     async def dead_clusters(
         self,
@@ -99,9 +107,12 @@ class Tools:
 
         Dead letters with the same error, apart from numbers, ids and quoted texts, have one cause.
         """
-        letters = self._log.group(group).dead_letters(topic)
-        selected = letters if self._filter(where) is None else letters.where(where)
-        return clusters_answer(group, await selected.clusters(limit), self._payloads)
+        letters, chosen = self._log.group(group).dead_letters(topic), self._filter(where)
+        masks = TopicMasks(await self._log.topics())
+        _refuse_masked(chosen, {name: each for name, each in masks.by_name.items() if topic in (None, name)})
+        found = await (letters if chosen is None else letters.where(where)).clusters(limit)
+        shown = replace(found, clusters=tuple(map(masks.cluster, found.clusters)))
+        return clusters_answer(group, shown, self._payloads)
 
     def _filter(self, where: str | None) -> Filter | None:
         if not where:
@@ -118,3 +129,13 @@ class Tools:
     def all(self) -> tuple[Any, ...]:
         """Return the tools, in the order in which a model sees them."""
         return (self.why_stuck, self.group, self.find_messages, self.message_story, self.dead_clusters)
+
+
+def _refuse_masked(chosen: Filter | None, masks: Mapping[str, Masks]) -> None:
+    """Raise `InvalidRequest` if the filter uses a field that one of the topics masks."""
+    for topic, each in masks.items():
+        for name in filter(each.hides, frozenset() if chosen is None else chosen.names):
+            raise InvalidRequest(
+                f"Topic '{topic}' masks {name}, or a part of it, so a filter may not use it. Use another filter, or "
+                "give the `topic` if you mean another one."
+            )
