@@ -47,6 +47,7 @@ _MODULES = (
     "spark_read",
     "spark_s3",
     "spark_count",
+    "spark_typed",
     "spark_write",
     "spark_latency",
     "spark_idle",

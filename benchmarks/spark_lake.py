@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lakelog
-from benchmarks.corpus import PARTITIONS
+from benchmarks.corpus import PARTITIONS, Corpus
 from benchmarks.environment import Environment
 from benchmarks.filled_topics import tables
 from benchmarks.harness import BenchmarkPlan, Measured, to_stderr
@@ -63,19 +63,28 @@ def spark_session(environment: Environment) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def spark_lake(environment: Environment, plan: BenchmarkPlan, *, cold_share: float = COLD_SHARE) -> Iterator[SparkLake]:
+def spark_lake(
+    environment: Environment,
+    plan: BenchmarkPlan,
+    *,
+    cold_share: float = COLD_SHARE,
+    columns: Mapping[str, Any] | None = None,
+    corpus: Corpus | None = None,
+) -> Iterator[SparkLake]:
+    """Start a server and a session, and fill the topic. `columns` are its typed columns."""
+    corpus = corpus or plan.corpus
     with tempfile.TemporaryDirectory(prefix="lakelog-store-") as folder:
         store = f"file://{folder}"
         with environment.serve({"LAKELOG_OBJECT_STORE": store}) as served, lakelog.connect(served.url) as log:
             topic = log.topic(TOPIC)
-            topic.create(partitions=PARTITIONS)
+            topic.create(partitions=PARTITIONS, columns=columns)
             cold = int(plan.messages * cold_share)
-            _fill(topic, plan, cold)
+            _fill(topic, corpus, cold)
             segments = tier_by_hand(log, TOPIC)
             environment.notes["segments"] = len(segments)
             environment.notes["segment_bytes_per_message"] = round(sum(one.bytes for one in segments) / cold, 1)
             cold_ends = {info.partition: info.high_watermark for info in topic.describe().partition_list}
-            _fill(topic, plan, plan.messages - cold)
+            _fill(topic, corpus, plan.messages - cold)
             to_stderr(f"{cold:,} messages in {len(segments)} segments, {plan.messages - cold:,} hot")
             with spark_session(environment) as spark:
                 yield SparkLake(
@@ -88,7 +97,6 @@ def spark_lake(environment: Environment, plan: BenchmarkPlan, *, cold_share: flo
                 )
 
 
-def _fill(topic: Any, plan: BenchmarkPlan, messages: int) -> None:
-    corpus = plan.corpus
+def _fill(topic: Any, corpus: Corpus, messages: int) -> None:
     for table in tables(corpus, messages, len(corpus)):
         topic.publish_columns(table.append_column("content_type", pa.repeat("application/json", table.num_rows)))

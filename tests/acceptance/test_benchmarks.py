@@ -42,6 +42,7 @@ _NAMES = {
     "idle",
     "spark-read",
     "spark-count",
+    "spark-typed",
     "spark-write",
     "spark-s3",
     "spark-latency",
