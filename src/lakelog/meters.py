@@ -5,6 +5,8 @@ They are plain numbers, because a commit must not wait for a metric, and because
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class Meter:
     """The work of one kind since the process started."""
@@ -33,3 +35,5 @@ CONNECTION_WAITS = Meter()
 """Statements that waited for a connection to a database."""
 TRIMS = Meter()
 """Passes that delete rows which are no longer needed."""
+HOT_TABLES: dict[int, Mapping[str, int]] = {}
+"""Hot tables by what keeps them, of each cell whose tables this process maintains."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from lakelog.storage.compaction import RollCounts
 from lakelog.storage.store import Append, Appended, HeadState, PartitionStore, Verdict
 from tests.contract.stores import Backing
 from tests.contract.values import (
@@ -91,6 +92,23 @@ async def test_two_servers_that_roll_for_one_reason_roll_once(backing: Backing) 
         assert (await head_of(other, pid)).roll == (await other.roll_active()).roll == rolls[0]
         assert await one.roll(active) == rolls[0]
         assert await one.roll(rolls[0]) > rolls[0]
+
+
+async def test_hot_tables_are_counted_until_they_are_dropped(backing: Backing) -> None:
+    async with backing.store_pair() as (one, other):
+        pid = await create_one(one)
+        await one.roll()
+        # Other tests may use the same database.
+        await one.rolls_drop()
+        before = (await other.rolls_count()).messages
+        for _ in range(2):
+            await appended(one, plain(pid, 1))
+            await one.roll()
+        assert await other.rolls_count() == RollCounts(messages=before + 2)
+        await one.log_start_raise([(pid, 1)])
+        assert await other.rolls_count() == RollCounts(messages=before + 1, transactions=1)
+        assert len(await one.rolls_drop()) == 1
+        assert await other.rolls_count() == RollCounts(messages=before + 1)
 
 
 async def test_the_size_and_birth_of_the_active_hot_table(backing: Backing) -> None:

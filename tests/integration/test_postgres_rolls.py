@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from lakelog.errors import ConfigurationError
+from lakelog.storage.compaction import RollCounts
 from lakelog.storage.postgres import migrate, open_store, partitions
 from lakelog.storage.store import Append, Appended, HeadState
 from tests.contract.values import batch, create_one, new_pids, plain, read_all
@@ -112,6 +113,28 @@ async def test_a_compaction_copies_a_large_span_in_small_steps(database: str, mo
         assert await store.rolls_drop() == [old.roll]
         assert [each.payload for each in await read_all(store, pid)] == [each.data for each in payloads[2:]]
     finally:
+        await store.close()
+
+
+async def test_a_retired_table_that_a_transaction_uses_is_counted_and_dropped_later(database: str) -> None:
+    await migrate(database)
+    store = await open_store(database)
+    reader = await asyncpg.connect(database)
+    try:
+        pid = await create_one(store)
+        await store.append([plain(pid, 1)])
+        old = (await store.roll_active()).roll
+        await store.roll()
+        assert await store.rolls_count() == RollCounts(messages=2)
+        async with reader.transaction():
+            await reader.fetch(f"select count(*) from lakelog.hot_{old}")
+            await store.log_start_raise([(pid, 1)])
+            assert await store.rolls_drop() == []
+            assert await store.rolls_count() == RollCounts(messages=1, transactions=1)
+        assert await store.rolls_drop() == [old]
+        assert await store.rolls_count() == RollCounts(messages=1)
+    finally:
+        await reader.close()
         await store.close()
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from lakelog.storage.compaction import RollCounts
 from lakelog.storage.postgres import migrate, open_catalog, open_store
 from lakelog.storage.staging import PromoteStatus, StagedBatch
 from lakelog.storage.store import PartitionStore, Payload
@@ -59,8 +60,10 @@ async def test_a_hot_table_stays_as_long_as_anything_is_staged_in_it(database: s
         first = (await store.roll_active()).roll
         await store.roll()
         assert await store.rolls_drop() == []
+        assert await store.rolls_count() == RollCounts(messages=1, writes=1)
         await store.staging.promote(pid, "w", ["b"])
         assert await store.rolls_drop() == [first]
+        assert await store.rolls_count() == RollCounts(messages=1)
     finally:
         await store.close()
 

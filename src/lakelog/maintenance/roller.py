@@ -7,10 +7,12 @@ retention would need several active tables, and several statements for one commi
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from datetime import timedelta
 
 from lakelog.engine import Engine
 from lakelog.maintenance.agent import Agent
+from lakelog.meters import HOT_TABLES
 from lakelog.reporting import counted, log_event
 from lakelog.storage.compaction import ROLL_BYTES
 from lakelog.storage.store import PartitionStore
@@ -33,16 +35,23 @@ class Roller(Agent):
         """By cell, the last hot table that a compaction looked at."""
 
     async def work(self) -> None:
-        for cell, store in (await self.elected()).items():
+        elected = await self.elected()
+        for cell in HOT_TABLES.keys() - elected.keys():
+            del HOT_TABLES[cell]
+        for cell, store in elected.items():
             # First, because a failure to roll must not keep retired tables.
             await self.attempt(self._drop(cell, store))
             await self.attempt(self._compact(cell, store))
             await self.attempt(self._roll(cell, store))
+            await self.attempt(self._count(cell, store))
 
     async def _drop(self, cell: int, store: PartitionStore) -> None:
         for roll in await store.rolls_drop():
             message = f"Cell {cell}: hot table {roll} dropped."
             log_event(_log, logging.INFO, "roll_dropped", message, cell=cell, roll=roll)
+
+    async def _count(self, cell: int, store: PartitionStore) -> None:
+        HOT_TABLES[cell] = asdict(await store.rolls_count())
 
     async def _compact(self, cell: int, store: PartitionStore) -> None:
         done = await store.rolls_compact(self._looked_at.get(cell, 0), table_bytes=self._max_bytes)

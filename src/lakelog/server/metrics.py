@@ -44,6 +44,7 @@ METRICS: dict[str, str] = {
     "lakelog_connection_wait_seconds_total": "Time of these waits.",
     "lakelog_trims_total": "Passes that delete rows which are no longer needed.",
     "lakelog_trim_seconds_total": "Time of these passes.",
+    "lakelog_hot_tables": "Tables with messages of the log, by what keeps them.",
     "lakelog_loop_delay_seconds": "Delay of the event loop, measured once a second.",
     "lakelog_http_in_flight": "Calls being served.",
     "lakelog_memory_used_bytes": "Memory of bodies, waiting messages and responses.",
@@ -122,8 +123,8 @@ class Metrics:
         def histogram(name: str) -> Histogram:
             return Histogram(name, METRICS[name], registry=registry, buckets=_BUCKETS)
 
-        def gauge(name: str) -> Gauge:
-            return Gauge(name, METRICS[name], registry=registry, multiprocess_mode="livesum")
+        def gauge(name: str, *labels: str) -> Gauge:
+            return Gauge(name, METRICS[name], labels, registry=registry, multiprocess_mode="livesum")
 
         self.published = self.duplicates = self.refused = self.publish_bytes = 0
         self.fetched = self.fetch_bytes = self.leased = 0
@@ -159,6 +160,7 @@ class Metrics:
             *_meters(counter),
         )
         self.loop_delay = histogram("lakelog_loop_delay_seconds")
+        self._hot_tables = gauge("lakelog_hot_tables", "held_by")
         self._in_flight = gauge("lakelog_http_in_flight")
         self._memory_used = gauge("lakelog_memory_used_bytes")
         self._memory_limit = gauge("lakelog_memory_limit_bytes")
@@ -178,6 +180,9 @@ class Metrics:
         self._cells_unreachable.set(self._count_unreachable())
         for each in self._totals:
             each.sample()
+        for holder in ("messages", "writes", "transactions"):
+            count = sum(counts[holder] for counts in meters.HOT_TABLES.values())
+            self._hot_tables.labels(holder).set(count)
         self._in_flight.set(in_flight)
         self._memory_used.set(memory_used)
         self._memory_limit.set(memory_limit)

@@ -20,7 +20,7 @@ from lakelog.model.segment import Segment
 from lakelog.model.topic import IDEMPOTENCY_MEMORY
 from lakelog.storage.catalog import Catalog as Catalog
 from lakelog.storage.changes import ChangeStore
-from lakelog.storage.compaction import ROLL_BYTES, Compaction
+from lakelog.storage.compaction import ROLL_BYTES, ActiveRoll, Compaction, RollCounts
 
 if TYPE_CHECKING:
     from lakelog.storage.cold import ColdStore
@@ -205,15 +205,6 @@ class ReadResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveRoll:
-    """The hot table that takes new batches: its number, its size on disk and when it was created."""
-
-    roll: int
-    bytes: int
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
     """Number of rows that a trim deleted, and of periods whose keys and producers it deleted together."""
 
@@ -348,6 +339,10 @@ class PartitionStore(ChangeStore, Protocol):
         Batches are retired if they are below the log start or in segments that were verified at least `grace` ago.
         Tables that are in use are left for the next call, so that this never waits long.
         """
+        ...
+
+    async def rolls_count(self, *, grace: timedelta = TIER_GRACE) -> RollCounts:
+        """Count the hot tables, by what keeps them."""
         ...
 
     async def rolls_compact(

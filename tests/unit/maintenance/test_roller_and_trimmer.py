@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
+import pytest
+
+from lakelog import meters
 from lakelog.engine import Engine, Frame, FrameReceipt, Numbered
 from lakelog.errors import LakelogError, SequenceRefused, Unavailable
 from lakelog.maintenance.roller import Roller
 from lakelog.maintenance.trimmer import Trimmer
 from lakelog.model.group import GroupKind, GroupSettings
 from lakelog.model.topic import Scope, TopicSettings
-from lakelog.storage.store import ActiveRoll, Trimmed
+from lakelog.storage.compaction import ActiveRoll
+from lakelog.storage.store import PartitionStore, Trimmed
 from tests.unit.engine.support import Clock, WatchedStore, one_engine, packed, publish, text, values
 
 LARGE = text("x" * (65 << 10))
@@ -96,6 +100,22 @@ async def test_a_deleted_topics_bytes_go() -> None:
         await engine.topics.delete(scope, "orders")
         await Roller(engine, max_bytes=1).work()
         assert sorted(store._hot.tables) == [3]
+
+
+async def test_metrics_count_the_hot_tables_of_elected_cells_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none() -> dict[int, PartitionStore]:
+        return {}
+
+    first, second = CountingStore(Clock()), CountingStore(Clock())
+    async with one_engine(first, second) as (engine, scope):
+        await engine.topics.create(scope, "orders", 2)
+        await publish(engine, scope, "orders", text("a", partition=1))
+        roller = Roller(engine, max_bytes=1)
+        await roller.work()
+        assert [meters.HOT_TABLES[cell]["messages"] for cell in sorted(meters.HOT_TABLES)] == [1, 2]
+        monkeypatch.setattr(roller, "elected", none)
+        await roller.work()
+        assert meters.HOT_TABLES == {}, "another process maintains both cells"
 
 
 async def test_a_cell_that_is_down_holds_up_no_other() -> None:

@@ -165,6 +165,7 @@ async def test_ready_and_degraded_while_one_of_two_cells_is_out_of_reach(caplog:
     assert (reply.status, reply.json["status"]) == (200, "degraded")
     assert reply.json["warnings"] == ["No connection to cell 1."]
     assert b"lakelog_cells_unreachable 1.0" in metrics.body
+    assert b'lakelog_hot_tables{held_by="messages"}' in metrics.body
     assert (again.json["status"], again.json["warnings"]) == ("ready", [])
     assert [vars(each)["event"] for each in caplog.records] == ["cell_unreachable", "cell_reachable"]
 

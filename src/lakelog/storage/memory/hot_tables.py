@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
 
-from lakelog.storage.compaction import is_mostly_retired
+from lakelog.storage.compaction import ActiveRoll, RollCounts, is_mostly_retired
 from lakelog.storage.store import HotBatch
 
 IsRetired = Callable[[int, HotBatch], bool]
@@ -23,11 +23,17 @@ class HotTables:
         self.tables: dict[int, dict[int, list[HotBatch]]] = {self.active: {}}
         self._kept: set[int] = set()
 
-    def begin(self, now: datetime) -> None:
-        # The number between two rolls is for a kept table.
-        self.active += 2
-        self.created_at = now
-        self.tables[self.active] = {}
+    def begin(self, now: datetime, expected: int | None = None) -> int:
+        """Begin a new active table, unless `expected` is no longer the active one, and return the active one."""
+        if expected is None or expected == self.active:
+            # The number between two rolls is for a kept table.
+            self.active += 2
+            self.created_at = now
+            self.tables[self.active] = {}
+        return self.active
+
+    def describe_active(self) -> ActiveRoll:
+        return ActiveRoll(roll=self.active, bytes=self.size(self.active), created_at=self.created_at)
 
     def size(self, roll: int) -> int:
         return sum(len(batch.payload) for rows in self.tables[roll].values() for batch in rows)
@@ -52,12 +58,16 @@ class HotTables:
 
     def drop(self, is_retired: IsRetired) -> list[int]:
         """Drop the tables in which everything is retired, and return their numbers."""
-        older = (roll for roll in self.tables if roll != self.active)
-        dropped = [roll for roll in older if next(self._survivors(roll, is_retired), None) is None]
+        dropped = self._retired(is_retired)
         for roll in dropped:
             del self.tables[roll]
             self._kept.discard(roll)
         return dropped
+
+    def count(self, is_retired: IsRetired) -> RollCounts:
+        """Count the tables. Staged messages are not in them."""
+        retired = len(self._retired(is_retired))
+        return RollCounts(messages=len(self.tables) - retired, transactions=retired)
 
     def compact(self, after: int, table_bytes: int, is_retired: IsRetired) -> int:
         """Move what survives in mostly retired tables to kept ones, and return the bytes."""
@@ -74,6 +84,10 @@ class HotTables:
                 self.tables[roll] = {}
                 moved += size
         return moved
+
+    def _retired(self, is_retired: IsRetired) -> list[int]:
+        older = (roll for roll in self.tables if roll != self.active)
+        return [roll for roll in older if next(self._survivors(roll, is_retired), None) is None]
 
     def _survivors(self, roll: int, is_retired: IsRetired) -> Iterator[tuple[int, HotBatch]]:
         rows = self.tables[roll].items()

@@ -10,7 +10,7 @@ from functools import partial
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.message import PARTITION_BITS
 from lakelog.storage.changes import ChangedRows, KnownRows
-from lakelog.storage.compaction import ROLL_BYTES, Compaction
+from lakelog.storage.compaction import ROLL_BYTES, ActiveRoll, Compaction, RollCounts
 from lakelog.storage.failover import Durability
 from lakelog.storage.memory.clock import Clock, milliseconds, utcnow
 from lakelog.storage.memory.cold import MemoryCold, StoredSegment
@@ -28,7 +28,6 @@ from lakelog.storage.store import (
     PRODUCER_BATCHES,
     RESERVATION_GRACE,
     TIER_GRACE,
-    ActiveRoll,
     Append,
     Appended,
     Head,
@@ -167,19 +166,19 @@ class MemoryStore(MemoryAnnouncements):
 
     async def roll(self, expected: int | None = None) -> int:
         await asyncio.sleep(0)
-        if expected is None or expected == self._hot.active:
-            self._hot.begin(self._clock())
-        return self._hot.active
+        return self._hot.begin(self._clock(), expected)
 
     async def roll_active(self) -> ActiveRoll:
         await asyncio.sleep(0)
-        return ActiveRoll(
-            roll=self._hot.active, bytes=self._hot.size(self._hot.active), created_at=self._hot.created_at
-        )
+        return self._hot.describe_active()
 
     async def rolls_drop(self, *, grace: timedelta = TIER_GRACE) -> list[int]:
         await asyncio.sleep(0)
         return self._hot.drop(partial(self._is_retired, grace))
+
+    async def rolls_count(self, *, grace: timedelta = TIER_GRACE) -> RollCounts:
+        await asyncio.sleep(0)
+        return self._hot.count(partial(self._is_retired, grace))
 
     async def rolls_compact(
         self, after: int = 0, *, table_bytes: int = ROLL_BYTES, grace: timedelta = TIER_GRACE

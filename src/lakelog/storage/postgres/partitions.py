@@ -17,7 +17,7 @@ import asyncpg
 
 from lakelog import failpoints
 from lakelog.errors import OffsetOutOfRange, Unavailable
-from lakelog.storage.compaction import ROLL_BYTES, Compaction, is_mostly_retired
+from lakelog.storage.compaction import ROLL_BYTES, ActiveRoll, Compaction, RollCounts, is_mostly_retired
 from lakelog.storage.failover import Durability
 from lakelog.storage.postgres.announcing import PostgresChanges
 from lakelog.storage.postgres.appending import Appender, on_roll
@@ -36,7 +36,6 @@ from lakelog.storage.store import (
     DELETED_MEMORY,
     RESERVATION_GRACE,
     TIER_GRACE,
-    ActiveRoll,
     Append,
     Appended,
     Head,
@@ -262,6 +261,9 @@ class PostgresStore(PostgresChanges):
             if (await self._database.write(_SQL["roll_drop"], row["roll"], grace))[0][0]:
                 dropped.append(row["roll"])
         return dropped
+
+    async def rolls_count(self, *, grace: timedelta = TIER_GRACE) -> RollCounts:
+        return RollCounts(**(await self._database.read(_SQL["roll_count"], grace))[0])
 
     async def rolls_compact(
         self, after: int = 0, *, table_bytes: int = ROLL_BYTES, grace: timedelta = TIER_GRACE

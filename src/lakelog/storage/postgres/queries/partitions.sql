@@ -179,6 +179,15 @@ from lakelog.roll order by roll desc limit 1;
 -- roll_list_retired: lists hot tables in which everything is retired
 select r.roll from lakelog.roll r where lakelog.roll_is_retired(r.roll, $1) order by r.roll;
 
+-- roll_count: counts hot tables by what keeps them
+select count(*) filter (where not k.retired) as messages, count(*) filter (where k.retired and k.staged) as writes,
+    count(*) filter (where k.retired and not k.staged) as transactions
+from lakelog.roll r
+cross join lateral (
+    select lakelog.roll_is_retired(r.roll, $1) as retired,
+        exists (select from lakelog.staged s where s.roll = r.roll) as staged
+) k;
+
 -- roll_list_old: lists hot tables behind a number that are not active, with their size and whether they are kept tables
 select roll, kept, pg_total_relation_size(format('lakelog.%I', 'hot_' || roll)) as bytes from lakelog.roll
 where roll > $1 and roll < (select max(roll) from lakelog.roll) order by roll limit $2;
