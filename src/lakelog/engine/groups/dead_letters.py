@@ -33,13 +33,7 @@ from lakelog.engine.groups.redrive import (
 from lakelog.engine.leasing.exclusions import FilterEvaluator
 from lakelog.engine.log.topics import Topics
 from lakelog.engine.log.validators import Validators
-from lakelog.errors import (
-    Conflict,
-    DeadLetterNotFound,
-    InvalidRequest,
-    LakelogError,
-    TopicNotFound,
-)
+from lakelog.errors import Conflict, DeadLetterNotFound, InvalidRequest, LakelogError, OutcomeUnknown, TopicNotFound
 from lakelog.model.dead_letters import (
     DeadLetter,
     DeadLetterPage,
@@ -151,8 +145,20 @@ class DeadLetters:
             request = msgspec.structs.replace(request, message_ids=tuple(request.repaired))
         group = await self._directory.resolve(scope, request.group, create=False)
         tally = Tally()
-        has_more = False
-        can_go = partial(is_ready, request=request)
+        try:
+            has_more = await self._redrive(scope, group, request, tally)
+        except LakelogError as error:
+            if error.retryable and tally.redriven and not request.dry_run:
+                # A client repeats a call that wrote nothing, and would count these as refused.
+                raise OutcomeUnknown(f"The call redrove {tally.redriven} dead letters. {error.detail}") from error
+            raise
+        if request.message_ids is not None and tally.first is not None and not tally.redriven:
+            raise tally.first
+        return tally.total(dry_run=request.dry_run, has_more=has_more)
+
+    async def _redrive(self, scope: Scope, group: Group, request: RedriveRequest, tally: Tally) -> bool:
+        """Redrive page by page. Return whether there are more than the limit allows."""
+        has_more, can_go = False, partial(is_ready, request=request)
         async for page, has_more in self._pages(scope, group, request, tally, can_go):  # noqa: B007
             topics = {found.topic.name: found.topic for found in page}
             with self._budget.held(_total_size(page), scope.environment_id):
@@ -164,16 +170,13 @@ class DeadLetters:
                         tally.went([one.letter for one in share])
                     else:
                         await self._append(group, topics[share[0].letter.topic], share, tally)
-        if request.message_ids is not None and tally.first is not None and not tally.redriven:
-            raise tally.first
-        return tally.total(dry_run=request.dry_run, has_more=has_more)
+        return has_more
 
     async def retry(self, scope: Scope, request: RetryRequest) -> Redriven:
         """Publish one dead letter again, for its group only."""
         repaired = None if request.repaired is None else {request.message_id: request.repaired}
-        one = RedriveRequest(
-            group=request.group, message_ids=(request.message_id,), force=request.force, repaired=repaired
-        )
+        ids = (request.message_id,)
+        one = RedriveRequest(group=request.group, message_ids=ids, force=request.force, repaired=repaired)
         return await self.redrive(scope, one)
 
     async def discard(self, scope: Scope, request: DiscardRequest) -> DiscardedDeadLetters:

@@ -17,9 +17,11 @@ from lakelog.errors import (
     GroupNotFound,
     InvalidFilter,
     InvalidRequest,
+    OutcomeUnknown,
     RedriveRefused,
     TooLarge,
     TopicNotFound,
+    Unavailable,
 )
 from lakelog.model.dead_letters import (
     DeadLetter,
@@ -396,6 +398,23 @@ async def test_two_redrives_at_once_append_once(monkeypatch: pytest.MonkeyPatch)
     assert (done.redriven, done.refused, done.ids) == (2, 1, (one, three))
     assert "during the call" in done.refusals[0].reason
     assert [message.value for message in await world.last(0, 3)] == [b"b", b"a", b"c"]
+
+
+async def test_a_redrive_that_fails_after_a_part_of_it_has_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that took it for nothing would repeat the call, and count what is redriven as refused."""
+    world = Morgue()
+    await world.open()
+    dying = [*await world.die(0, text("a")), *await world.die(1, text("b"))]
+
+    async def away(*args: object) -> object:
+        raise Unavailable("PostgreSQL is away.")
+
+    monkeypatch.setattr(world.cells[world.topic_.cells[1]].groups, "dead_redrive", away)
+    with pytest.raises(OutcomeUnknown, match=r"redrove 1 dead letters.* PostgreSQL is away\."):
+        await world.redrive(message_ids=tuple(dying))
+    assert await ids(world) == dying[1:]
+    with pytest.raises(Unavailable):
+        await world.redrive(message_ids=tuple(dying[1:]))
 
 
 async def test_a_redrive_goes_on_when_partitions_were_added_and_stops_when_the_topic_is_gone(
