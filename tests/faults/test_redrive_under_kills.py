@@ -1,6 +1,8 @@
 """Redrives a cluster of dead letters through the forms of the console while the server and PostgreSQL are killed.
 
 Each dead letter is redriven once, and the preview and the last page say how many. Full size: 50,000 dead letters.
+2026-11-19, 2 cores that other programs used too: 14 kills, 48,750 redriven and 1,250 refused in 49 parts and 215 s; 10
+forms were submitted again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import pytest
 
 import lakelog
 from lakelog import Lakelog
+from lakelog.console.pages.dead_letters import LOOKED_AT
 from lakelog.console.redriving import PART
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from tests.kit.console_session import ConsoleSession, form_of, words
@@ -192,7 +195,7 @@ def test_each_dead_letter_of_a_cluster_is_redriven_once(size: Size) -> None:
     for number, made in found.items():
         assert made == [(ended[number].redriven_to, {"n": number, "total": 17})]
     # The preview looks at the first dead letters, and the last page says how many there were of all.
-    looked_at = sorted(chosen, key=lambda number: (number % PARTITIONS, number))[:PART]
+    looked_at = sorted(chosen, key=lambda number: (number % PARTITIONS, number))[:LOOKED_AT]
     stays = len(refused.intersection(looked_at))
     same = sum(value_of(number) == {"n": number, "total": 17} for number in looked_at)
     assert figure(outcome.preview, "# dead letters match the cluster") == len(chosen)

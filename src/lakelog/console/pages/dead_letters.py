@@ -16,6 +16,8 @@ from lakelog.model.dead_letter_clusters import DeadLetterCluster, DeadLetterClus
 from lakelog.model.times import parse_time
 
 SHOWN = 50
+LOOKED_AT = 200
+"""How many dead letters a preview edits. With a filter it reads a whole part, because nothing else counts matches."""
 _CHOICE = ("topic", "cluster", "where")
 _PLAN = ("edit", "field", "value", "rate", "force")
 
@@ -61,7 +63,8 @@ async def _preview(view: View) -> Values:
     form = Form(view.query)
     edit = edit_of(form)
     letters = _letters(view, form)
-    (masks, clusters, chosen), page = await asyncio.gather(_clusters(view, form), letters.page(None, None, PART))
+    most = PART if form.text("where") else LOOKED_AT
+    (masks, clusters, chosen), page = await asyncio.gather(_clusters(view, form), letters.page(None, None, most))
     samples = [sample_of(letter, edit, masks.of(letter.topic)) for letter in page.letters]
     counts = {
         "changed": sum(each.after is not None for each in samples),
