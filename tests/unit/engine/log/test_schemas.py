@@ -54,6 +54,9 @@ async def test_a_schema_needs_the_fourth_level(monkeypatch: pytest.MonkeyPatch) 
     asked = AlterTopicRequest(topic="orders", columns={"properties": {"id": {"type": "string"}}})
     with pytest.raises(Conflict, match="Columns of topics need feature level 4"):
         await bind(engine).call(topics.ALTER_TOPIC, Caller(scope=scope), asked)
+    asked = AlterTopicRequest(topic="orders", masks=["key"])
+    with pytest.raises(Conflict, match="Masks of topics need feature level 4"):
+        await bind(engine).call(topics.ALTER_TOPIC, Caller(scope=scope), asked)
     await engine.close()
 
 
