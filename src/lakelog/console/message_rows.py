@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -93,6 +93,11 @@ def row_of(message: ReceivedMessage[object], masks: Masks) -> Row:
         idempotency_key=masks.text("idempotency_key", message.idempotency_key),
         lineage=message.lineage,
     )
+
+
+def rows_of(messages: Iterable[ReceivedMessage[object]], masks: Masks) -> list[Row]:
+    """Return messages as people see them. Call it in a thread of its own: masks parse values."""
+    return [row_of(message, masks) for message in messages]
 
 
 def _text(value: bytes | None, content_type: str | None) -> str:

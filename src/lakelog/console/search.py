@@ -11,7 +11,7 @@ from datetime import datetime
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.client.reading.masking import masks_of
 from lakelog.client.reading.selecting import Deadline, Selection
-from lakelog.console.message_rows import Row, row_of
+from lakelog.console.message_rows import Row, rows_of
 from lakelog.errors import OffsetOutOfRange
 from lakelog.model.filter import Filter
 from lakelog.model.partitioner import partition_of
@@ -110,7 +110,7 @@ async def search(
             hits, looked_at = await asyncio.to_thread(
                 wanted.selection.select, page.messages, most=most - len(done.rows), deadline=deadline
             )
-            done.rows += (row_of(hit, masks) for hit in hits)
+            done.rows += await asyncio.to_thread(rows_of, hits, masks)
             done.scanned += looked_at
             at = page.next_offset if looked_at == len(page.messages) else page.messages[looked_at].offset
             if not page.messages:

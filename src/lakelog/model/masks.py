@@ -24,8 +24,10 @@ MAX_MASKS = 100
 WHOLE = ("key", "headers", "correlation_id", "idempotency_key", "error")
 """Fields that are masked as a whole. Single headers, the value, and fields of the value can be masked as well."""
 
-_MAX_DEPTH = 50
-"""Objects and lists that are nested deeper are masked as a whole: each level reads the value again."""
+_MAX_WORK, _OPENING = 4 << 20, 2000
+"""The work after which a value is masked as a whole, and the work of each object and list on the way to a mask: that
+many bytes. Each level of a value is read again.
+"""
 _JSON_MASK = Raw(msgspec.json.encode(MASK))
 # The fields that stay are copied byte by byte, because decoding would change numbers.
 _OPENED = msgspec.json.Decoder(dict[str, Raw] | list[Raw] | str | float | bool | None)
@@ -104,12 +106,12 @@ class Masks:
     def value(self, value: bytes | None) -> bytes | None:
         """Return what to show of a value: JSON with masked fields, or `MASKED`.
 
-        A value that is not JSON, or has no fields, is masked as a whole if a field is masked.
+        A value that is not JSON, has no fields, or is too large, is masked as a whole if a field is masked.
         """
         if value is None or not self.paths:
             return value
         try:
-            found = _without(value, self.paths, _MAX_DEPTH)
+            found = _Masking().without(value, self.paths)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return MASKED
         return MASKED if found is _JSON_MASK else bytes(found)
@@ -131,18 +133,26 @@ HIDDEN = Masks.of((*WHOLE, "value"))
 """The masks of a topic whose masks are not known."""
 
 
-def _without(value: bytes | Raw, paths: Sequence[Path], depth: int) -> bytes | Raw:
-    """Return a value in JSON without the fields. A list has them in each of its elements."""
-    if () in paths or depth == 0:
-        return _JSON_MASK
-    found = _OPENED.decode(value)
-    if isinstance(found, list):
-        return msgspec.json.encode([Raw(_without(each, paths, depth - 1)) for each in found])
-    if isinstance(found, dict):
-        return msgspec.json.encode({name: _field(name, each, paths, depth) for name, each in found.items()})
-    return value if found is None else _JSON_MASK
+class _Masking:
+    """Masks one value in JSON, with bounded work."""
 
+    def __init__(self) -> None:
+        self._left = _MAX_WORK
 
-def _field(name: str, value: Raw, paths: Sequence[Path], depth: int) -> Raw:
-    below = [path[1:] for path in paths if path[0] == name]
-    return Raw(_without(value, below, depth - 1)) if below else value
+    def without(self, value: bytes | Raw, paths: Sequence[Path]) -> bytes | Raw:
+        """Return the value without the fields. A list has them in each of its elements."""
+        if () in paths:
+            return _JSON_MASK
+        self._left -= len(value) + _OPENING
+        if self._left < 0:
+            raise ValueError("The value is too large.")
+        found = _OPENED.decode(value)
+        if isinstance(found, list):
+            return msgspec.json.encode([Raw(self.without(each, paths)) for each in found])
+        if isinstance(found, dict):
+            return msgspec.json.encode({name: self._field(name, each, paths) for name, each in found.items()})
+        return value if found is None else _JSON_MASK
+
+    def _field(self, name: str, value: Raw, paths: Sequence[Path]) -> Raw:
+        below = [path[1:] for path in paths if path[0] == name]
+        return Raw(self.without(value, below)) if below else value

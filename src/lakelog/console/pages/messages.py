@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from urllib.parse import urlencode
 
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.client.reading.masking import masks_of
-from lakelog.console.message_rows import Row, row_of
+from lakelog.console.message_rows import Row, rows_of
 from lakelog.console.page import Download, File, Form, Page, Values, View
 from lakelog.console.search import Search, Wanted, search
 from lakelog.console.times import time_of
@@ -93,7 +94,7 @@ async def read(topic: AsyncTopic[object], info: TopicInfo, asked: Asked, most: i
     else:
         page = await topic.fetch(partition, last=most, limit=most)
     masks = masks_of(info)
-    return [row_of(message, masks) for message in page.messages], None
+    return await asyncio.to_thread(rows_of, page.messages, masks), None
 
 
 async def _show(view: View) -> Values:
