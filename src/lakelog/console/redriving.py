@@ -116,25 +116,33 @@ class Sample:
 
     Attributes:
         letter: The dead letter.
-        before: The value as text.
-        after: The value that would be published, as text; None if it stays.
+        masks: The masks of its topic.
+        repair: The change; None if there is none.
         refusal: Why the edit cannot be made; empty if it can.
     """
 
     letter: DeadLetter
-    before: str
-    after: str | None = None
+    masks: Masks
+    repair: Repair | None = None
     refusal: str = ""
+
+    @property
+    def before(self) -> str:
+        """The value as text, as people see it."""
+        return _show(self.masks.value(self.letter.raw))
+
+    @property
+    def after(self) -> str | None:
+        """The value that would be published, as people see it; None if it stays."""
+        return None if self.repair is None else _show(self.masks.value(self.repair.value))
 
 
 def sample_of(letter: DeadLetter, edit: Edit, masks: Masks) -> Sample:
-    """Return the dead letter before and after the edit, as people see it."""
-    before = _show(masks.value(letter.raw))
+    """Return the dead letter before and after the edit. Its texts are made when they are shown."""
     try:
-        repair = edit.apply(letter)
+        return Sample(letter=letter, masks=masks, repair=edit.apply(letter))
     except InvalidRequest as error:
-        return Sample(letter=letter, before=before, refusal=error.detail)
-    return Sample(letter=letter, before=before, after=None if repair is None else _show(masks.value(repair.value)))
+        return Sample(letter=letter, masks=masks, refusal=error.detail)
 
 
 def _show(raw: bytes | None) -> str:

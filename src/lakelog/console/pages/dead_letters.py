@@ -53,7 +53,7 @@ async def _show(view: View) -> Values:
         "group": view.path["group"],
         "clusters": clusters,
         "chosen": chosen,
-        "letters": [masks.letter(each) for each in page.letters],
+        "letters": await asyncio.to_thread(lambda: list(map(masks.letter, page.letters))),
         "has_more": page.next is not None,
         "fields": _fields(form, _CHOICE),
     }
@@ -67,8 +67,8 @@ async def _preview(view: View) -> Values:
     (masks, clusters, chosen), page = await asyncio.gather(_clusters(view, form), letters.page(None, None, most))
     samples = [sample_of(letter, edit, masks.of(letter.topic)) for letter in page.letters]
     counts = {
-        "changed": sum(each.after is not None for each in samples),
-        "unchanged": sum(each.after is None and not each.refusal for each in samples),
+        "changed": sum(each.repair is not None for each in samples),
+        "unchanged": sum(each.repair is None and not each.refusal for each in samples),
         "refused": sum(bool(each.refusal) for each in samples),
     }
     return {
