@@ -7,17 +7,14 @@ import time
 import asyncpg
 import pytest
 
-from lakelog.engine.history.samples import SampleBody, pack
+from lakelog.engine.history.samples import pack
 from lakelog.storage.history import Resolution, Sample
 from lakelog.storage.postgres import migrate, open_catalog
+from tests.kit.console_bulk import BODY, write_samples
 from tests.kit.size import Size
 
 GROUPS = 500
 NOW = 29_000_040
-BODY = SampleBody(
-    finished=1_200_000, lag=900, oldest_seconds=95, leased=64, waiting=3, members=4, dead_letters=300,
-    lags=(200, 300, 90, 310),
-)  # fmt: skip
 
 
 @pytest.mark.timeout(900)
@@ -32,18 +29,7 @@ async def test_samples_of_500_groups_need_at_most_a_gigabyte(database: str, size
         began = time.perf_counter()
         assert await catalog.samples.samples_write(NOW, samples) == GROUPS
         written = time.perf_counter() - began
-        for table, every, days in (("sample_minute", 1, 2), ("sample_ten_minutes", 10, 30), ("sample_hour", 60, 400)):
-            width = await admin.fetchval("select (lakelog.history_lengths($1)).width", table)
-            for minute in range(NOW - days * 1440, NOW, width):
-                await admin.execute("select lakelog.history_extend($1, $2)", table, minute)
-            # In the order of time, as servers write them.
-            await admin.execute(
-                f"insert into lakelog.{table} select s.series, m, $1 "
-                f"from generate_series({NOW - days * 1440}, {NOW - every}, {every}) m, lakelog.sample_series s "
-                "order by m, s.series on conflict do nothing",
-                pack(BODY),
-                timeout=600,
-            )
+        await write_samples(admin, NOW, (2, 30, 400))
         total = await admin.fetchval(
             "select sum(pg_total_relation_size(c.oid))::bigint from pg_class c "
             "where c.relnamespace = 'lakelog'::regnamespace and c.relkind = 'r' and c.relname like 'sample%'"
