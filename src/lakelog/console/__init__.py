@@ -1,7 +1,7 @@
 """The web console: pages about topics, groups and servers, rendered on the server.
 
-It is a customer of the client and uses the viewer's own token, so that it shows and changes what the API allows to the
-viewer, and nothing else. `create_console` makes the ASGI app.
+It uses the async client with the viewer's own token, so that a viewer sees and changes what the API allows for this
+token, and nothing else. `create_console` makes the ASGI app.
 """
 
 from lakelog.console.app import create_console
