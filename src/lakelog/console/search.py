@@ -17,7 +17,8 @@ from lakelog.model.filter import Filter
 from lakelog.model.partitioner import partition_of
 from lakelog.model.topic_info import TopicInfo
 
-SECONDS = 1.0
+SECONDS = 0.8
+"""The budget of a page. With the messages that are fetched when it ends, a page takes a second."""
 MAX_FOUND = 50
 MAX_BYTES = 64 << 20
 """The size of values after which a search stops."""
