@@ -92,7 +92,7 @@ def test_a_comparison_reports_the_cpu_time_of_both_checkouts() -> None:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("name", "peers"), [("publish-objects", {"copy", "insert", "redis", "kafka"}), ("disk", {"insert"})]
+    ("name", "peers"), [_slow("publish-objects", {"copy", "insert", "redis", "kafka"}), ("disk", {"insert"})]
 )
 def test_json_is_one_object_of_the_promised_shape(name: str, peers: set[str]) -> None:
     report = json.loads(_bench(name, "--json", "--size", "ci", "--messages", "20000").stdout)

@@ -561,6 +561,7 @@ def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
     assert {run.state for run in log.pipelines.list("tier", "endless")} == {RunState.DONE}
 
 
+@pytest.mark.nightly
 def test_a_service_tiers_and_compacts_and_another_one_takes_over(log: lakelog.Lakelog, cli: Cli) -> None:
     publish(log, "served", 600)
     before = contents(log, "served")

@@ -18,6 +18,7 @@ from tests.kit.s3 import S3Server
 from tests.kit.spark import REPOSITORY, SparkCluster, environment
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(480)
 def test_history_on_s3_read_by_executors_s22(cluster: Cluster) -> None:
     with S3Server() as s3, Fleet(cluster, servers=1, env={"LAKELOG_OBJECT_STORE": s3.url, **s3.env}) as fleet:

@@ -21,6 +21,7 @@ from tests.unit.docs.markdown import DOCS, fences
 TOKEN = "a-token-that-nobody-may-see"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_configure_reaches_every_read_under_spark_submit_and_no_page_shows_the_token(tmp_path: Path) -> None:
     with ThreadServer() as server:

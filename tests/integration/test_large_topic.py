@@ -34,7 +34,7 @@ TOPIC, GROUP = "wide", "billing"
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("servers", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_one_topic_with_many_partitions(cluster: Cluster, size: Size, servers: int) -> None:
     """Every message is delivered once and acked, and each call takes seconds at most. Servers share the topic."""
     partitions = size.pick(ci=1_000, full=10_000)
