@@ -93,8 +93,10 @@ class Tools:
     ) -> Answer:
         """When one message was appended, and what became of it in each consumer group: leased, dead, redriven, done."""
         story = await self._log.message_story(id, topic=topic)
+        if not self._payloads:
+            return story_answer(story, payloads=False)
         masks = HIDDEN if story.topic is None else masks_of(await self._log.topic(story.topic).describe())
-        return story_answer(masked_story(story, masks), self._payloads)
+        return story_answer(masked_story(story, masks), payloads=True)
 
     async def dead_clusters(
         self,
