@@ -257,7 +257,7 @@ def test_a_search_finds_a_key_soon_and_stops_at_its_budget(large: Large, size: S
             worst = max(worst, taken)
         first[name] = worst
     print(f"first hit: {first} ms at most")
-    # A key of which there is one message, the last one.
+    # Only the last message has this key.
     begun, looks, path = time.perf_counter(), 0, f"{SEARCH}?key=needle"
     while (page := session.get(path)) and (following := links_on(page)):
         looks, path = looks + 1, following
