@@ -13,7 +13,7 @@ from lakelog.errors import ConfigurationError
 from lakelog.storage.compaction import RollCounts
 from lakelog.storage.postgres import migrate, open_store, partitions
 from lakelog.storage.store import Append, Appended, HeadState
-from tests.contract.values import batch, create_one, new_pids, plain, read_all
+from tests.contract.values import batch, create_one, head_of, new_pids, plain, read_all, read_batches
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
 from tests.kit.waiting import eventually_async
@@ -88,6 +88,31 @@ async def test_a_topic_with_ten_thousand_partitions_is_written_and_deleted(defau
     finally:
         await store.close()
         default_cluster.drop_database(url)
+
+
+async def test_a_read_of_new_batches_reads_no_others(database: str) -> None:
+    """The plan is made while the hot table is small, and stays."""
+    await migrate(database)
+    store = await open_store(database)
+    admin = await asyncpg.connect(database)
+    try:
+        pid = await create_one(store)
+        for _ in range(300):
+            await store.append([plain(pid, 1)])
+            assert len(await read_batches(store, pid, max(0, (await head_of(store, pid)).next_offset - 3))) <= 3
+    finally:
+        await store.close()
+    try:
+        read = "select sum(idx_tup_read) from pg_stat_user_indexes where relname like 'hot_%'"
+
+        async def is_counted() -> bool:
+            return bool(await admin.fetchval(read))
+
+        # A session reports its counts when it ends.
+        await eventually_async(is_counted, within=30)
+        assert await admin.fetchval(read) <= 300 * 2 * 3
+    finally:
+        await admin.close()
 
 
 async def test_a_compaction_copies_a_large_span_in_small_steps(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

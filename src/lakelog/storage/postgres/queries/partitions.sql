@@ -130,37 +130,31 @@ where b.base <= a.first;
 select a.pid, b.end_offset, b.count, b.bytes_end, b.appended_at, b.epoch, b.payload
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as a (pid, first, until)
 cross join lateral (
-    select end_offset, sum(count) over run - count as messages_before,
+    select found.*, sum(count) over run - count as messages_before,
            sum(octet_length(payload)) over run - octet_length(payload) as bytes_before
     from (
-        select end_offset, count, payload from lakelog.hot_{roll}
+        select * from lakelog.hot_{roll}
         where pid = a.pid and end_offset > a.first and end_offset <= a.until order by end_offset limit 1000
     ) found
     window run as (order by end_offset rows unbounded preceding)
-) chosen
-join lakelog.hot_{roll} b on b.pid = a.pid and b.end_offset = chosen.end_offset
-where chosen.messages_before < $4 and chosen.bytes_before < $5
+) b
+where b.messages_before < $4 and b.bytes_before < $5
 order by a.pid, b.end_offset;
 
 -- tail_read: reads the newest heads and their batches in one hot table, in one statement where that is enough
-select h.*, b.end_offset, b.batch_count, b.bytes_end, b.batch_appended_at, b.batch_epoch, b.payload
+select h.*, b.end_offset, b.count as batch_count, b.bytes_end, b.appended_at as batch_appended_at,
+       b.epoch as batch_epoch, b.payload
 from unnest($1::bigint[], $2::bigint[]) as a (pid, first)
 cross join lateral (select * from lakelog.head x where x.pid = a.pid order by x.version desc limit 1) h
 left join lateral (
-    select t.end_offset, t.count as batch_count, t.bytes_end, t.appended_at as batch_appended_at,
-           t.epoch as batch_epoch, t.payload
+    select found.*, sum(count) over run - count as messages_before,
+           sum(octet_length(payload)) over run - octet_length(payload) as bytes_before
     from (
-        select end_offset, sum(count) over run - count as messages_before,
-               sum(octet_length(payload)) over run - octet_length(payload) as bytes_before
-        from (
-            select end_offset, count, payload from lakelog.hot_{roll}
-            where pid = a.pid and end_offset > a.first and end_offset <= h.next_offset order by end_offset limit 1000
-        ) found
-        window run as (order by end_offset rows unbounded preceding)
-    ) chosen
-    join lakelog.hot_{roll} t on t.pid = a.pid and t.end_offset = chosen.end_offset
-    where chosen.messages_before < $3 and chosen.bytes_before < $4
-) b on true
+        select * from lakelog.hot_{roll}
+        where pid = a.pid and end_offset > a.first and end_offset <= h.next_offset order by end_offset limit 1000
+    ) found
+    window run as (order by end_offset rows unbounded preceding)
+) b on b.messages_before < $3 and b.bytes_before < $4
 order by a.pid, b.end_offset;
 
 -- offset_find_by_time: finds the first offset appended at this time or later
