@@ -23,6 +23,7 @@ from lakelog.model.group import (
     GroupTopicSettings,
     Order,
 )
+from lakelog.model.inventory import Inventory
 from lakelog.model.levels import SUPPORTED
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.groups import ServerInfo
@@ -123,6 +124,16 @@ async def test_groups_are_listed_by_name_within_their_scope(backing: Backing) ->
         assert [group.name for group in await one.groups.group_list(scope)] == ["a", "b", "c", "d"]
         assert [group.name for group in await one.groups.group_list(scope, after="a", limit=2)] == ["b", "c"]
         assert await one.groups.group_list(stranger) == [elsewhere]
+        await one.topic_create(scope, "t2", TopicSettings(), [0, 0])
+        await one.topic_create(scope, "t1", TopicSettings(), [0])
+        await one.topic_create(stranger, "t1", TopicSettings(), [0])
+        inventory = await one.inventory_read(scope)
+        assert inventory == Inventory(topics=("t1", "t2"), groups=("a", "b", "c", "d"), partitions=3)
+        await create(one, scope, "bc_x")
+        assert [group.name for group in await one.groups.group_list(scope, contains="c")] == ["bc_x", "c"]
+        assert [group.name for group in await one.groups.group_list(scope, contains="c", limit=1)] == ["bc_x"]
+        for nothing in ("%", "_%", "\0", "C"):
+            assert await one.groups.group_list(scope, contains=nothing) == []
 
 
 async def test_altering_raises_the_version_and_refuses_an_old_one(backing: Backing) -> None:

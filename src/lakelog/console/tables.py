@@ -30,7 +30,19 @@ class Sorting:
 
     def link(self, column: str) -> str:
         """Return the query of the URL that sorts by another column."""
-        return "?" + urlencode({"sort": column, **({"q": self.search} if self.search else {})})
+        return self._link(sort=column, q=self.search)
+
+    def first(self) -> str:
+        """Return the query of the URL of the first rows."""
+        return self._link(sort=self.by, q=self.search)
+
+    def following(self, after: str) -> str:
+        """Return the query of the URL of the rows after the one with this name."""
+        return self._link(sort=self.by, q=self.search, after=after)
+
+    @staticmethod
+    def _link(**parameters: str) -> str:
+        return "?" + urlencode({name: text for name, text in parameters.items() if text})
 
 
 def sort_and_filter(

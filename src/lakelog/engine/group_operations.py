@@ -24,7 +24,9 @@ def bind_groups(verbs: Verbs, engine: Engine) -> None:
 
 def _bind_reads(verbs: Verbs, engine: Engine) -> None:
     async def listed(caller: Caller, asked: progress.GroupQuery) -> progress.GroupPage:
-        found = await engine.groups.list(caller.scope, after=asked.after or "", limit=asked.limit, with_lags=asked.lags)
+        found = await engine.groups.list(
+            caller.scope, asked.after or "", asked.limit, contains=asked.contains, with_lags=asked.lags
+        )
         return progress.GroupPage(groups=found, next=found[-1].name if len(found) == asked.limit else None)
 
     async def lag(caller: Caller, asked: progress.GroupTopicQuery) -> progress.GroupLag:

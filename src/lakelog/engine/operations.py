@@ -12,6 +12,7 @@ from lakelog.engine.engine import Engine
 from lakelog.engine.group_operations import bind_groups
 from lakelog.engine.log.topics import partition_infos, topic_info
 from lakelog.engine.verbs import Verbs as Verbs
+from lakelog.model.inventory import Inventory, InventoryRequest
 from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.topic_info import (
     AlterTopicRequest,
@@ -22,7 +23,19 @@ from lakelog.model.topic_info import (
     TopicQuery,
     TopicRequest,
 )
-from lakelog.wire.operations import audit, iceberg, lake, marks, outbox, pipelines, scheduled, tokens, topics, writes
+from lakelog.wire.operations import (
+    audit,
+    iceberg,
+    inventory,
+    lake,
+    marks,
+    outbox,
+    pipelines,
+    scheduled,
+    tokens,
+    topics,
+    writes,
+)
 
 
 def bind(engine: Engine) -> Verbs:
@@ -72,12 +85,16 @@ def _bind_topics(verbs: Verbs, engine: Engine) -> None:
             await engine.topics.alter(caller.scope, asked.topic, partitions=partitions, change=asked.changed)
         )
 
+    async def names(caller: Caller, asked: InventoryRequest) -> Inventory:
+        return await engine.catalog.inventory_read(caller.scope)
+
     async def purge(caller: Caller, asked: TopicRequest) -> Purged:
         found = await engine.topics.purge(caller.scope, asked.topic)
         return Purged(removed=found.removed, partitions=partition_infos(found.described.heads))
 
     verbs.bind(topics.CREATE_TOPIC, create)
     verbs.bind(topics.LIST_TOPICS, page)
+    verbs.bind(inventory.INVENTORY, names)
     verbs.bind(topics.DESCRIBE_TOPIC, describe)
     verbs.bind(topics.ALTER_TOPIC, alter)
     verbs.bind(topics.DELETE_TOPIC, lambda caller, asked: engine.topics.delete(caller.scope, asked.topic))

@@ -54,6 +54,7 @@ class GroupQuery(Request, frozen=True, kw_only=True):
         MAX_GROUP_PAGE
     )
     lags: Annotated[bool, Meta(description="Whether each group has its lags of the last hour.")] = False
+    contains: Annotated[str, Meta(max_length=120, description="Only groups whose names contain this text.")] = ""
 
 
 class GroupPage(Value, frozen=True, kw_only=True):

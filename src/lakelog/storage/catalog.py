@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from lakelog.model.inventory import Inventory
 from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
@@ -72,6 +73,10 @@ class Catalog(Protocol):
 
     async def scope_create(self, project: str, environment: str) -> Scope:
         """Return the scope, and create it if it is missing. Safe to repeat."""
+        ...
+
+    async def inventory_read(self, scope: Scope) -> Inventory:
+        """Return the names of the open topics and groups of the environment."""
         ...
 
     async def topic_create(

@@ -71,8 +71,8 @@ class GroupCatalog(Protocol):
 
     async def group_find(self, scope: Scope, name: str) -> Group | None: ...
 
-    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
-        """Return open groups sorted by name, starting after `after`."""
+    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000, contains: str = "") -> list[Group]:
+        """Return open groups whose names contain the text sorted by name, starting after `after`."""
         ...
 
     async def group_list_retention(self, *, after: int = 0, limit: int = 1000) -> list[Group]:

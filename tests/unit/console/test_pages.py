@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
-from lakelog.console.pages import ACTIONS, PAGES
+import pytest
+
+from lakelog.console.pages import ACTIONS, PAGES, groups
 from lakelog.console.security import CSP
 from lakelog.model.token import Right
 from tests.unit.console.browser import browsing, logged_in
@@ -128,6 +131,31 @@ def test_below_another_path() -> None:
                         assert there.startswith(("/a/b/console/", "data:")), (page.name, tag, link)
             paused = await browser.submit("groups/billing/pause")
             assert b"The group is paused." in paused.body
+
+    asyncio.run(scenario())
+
+
+def test_groups_are_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "SHOWN", 2)
+
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            for name in ("shipping", "bills", "email", "abc"):
+                await browser.world.engine.group_directory.resolve(browser.world.scope, name, create=True)
+
+            async def names(path: str) -> tuple[list[str], list[str]]:
+                html = (await browser.get(path)).body.decode()
+                named = re.findall(r'<th scope="row"><a href="[./]*groups/([a-z]+)"', html)
+                return named, [unescape(link) for link in re.findall(r'<a href="([^"]*)">(?:Next|First) groups', html)]
+
+            assert await names("groups") == (["abc", "billing"], ["?sort=name&after=billing"])
+            assert await names("groups?after=billing") == (["bills", "email"], ["?sort=name", "?sort=name&after=email"])
+            assert await names("groups?after=email") == (["shipping"], ["?sort=name"])
+            assert await names("groups?q=Bill") == (["billing", "bills"], [])
+            assert await names("groups?sort=lag&q=i") == (["billing", "bills"], ["?sort=lag&q=i&after=bills"])
+            following = (["email", "shipping"], ["?sort=lag&q=i"])
+            assert await names("groups?sort=lag&q=i&after=bills") == following
 
     asyncio.run(scenario())
 

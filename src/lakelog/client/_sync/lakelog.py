@@ -34,11 +34,13 @@ from lakelog.client.worker.pool import STOP_SECONDS, WorkerPool, WorkerSettings
 from lakelog.client.worker.running import default_worker_settings, worker_runner
 from lakelog.model.arguments import check_seconds
 from lakelog.model.group import Assignor, Order
+from lakelog.model.inventory import Inventory, InventoryRequest
 from lakelog.model.names import check_name
 from lakelog.model.position import Receipt
-from lakelog.model.progress import GroupQuery, GroupSummary
+from lakelog.model.progress import MAX_GROUP_PAGE, GroupQuery, GroupSummary
 from lakelog.model.topic_info import TopicInfo, TopicQuery
 from lakelog.wire.operations import groups as group_operations
+from lakelog.wire.operations.inventory import INVENTORY
 from lakelog.wire.operations.topics import LIST_TOPICS
 
 T = TypeVar("T")
@@ -125,6 +127,10 @@ class Lakelog(LakelogMessages):
         state = self._states.setdefault(name, TopicState(name, self._calls, self._pool))
         return Topic(state, MessageBuilder(Codec(type), key, validate, on_publish))
 
+    def inventory(self) -> Inventory:
+        """Return the names of all topics and groups of the environment, without figures."""
+        return self._calls.call(INVENTORY, InventoryRequest())
+
     def topics(self) -> list[TopicInfo]:
         """Return the descriptions of all topics of the environment, sorted by name."""
         found: list[TopicInfo] = []
@@ -154,22 +160,29 @@ class Lakelog(LakelogMessages):
         """
         return Group(check_name("group", name), self._calls)
 
-    def groups(self, *, lags: bool = False) -> list[GroupSummary]:
-        """Return all groups of the environment, by name, each with lag, age, members, dead letters and status.
+    def groups(
+        self, *, lags: bool = False, contains: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[GroupSummary]:
+        """Return groups of the environment, by name, each with lag, age, members, dead letters and status.
 
         It makes one call for each 1,000 groups.
 
         Args:
             lags: Whether each group has its lags of the last hour, every five minutes. Default: False.
+            contains: Only groups whose names contain this text, of at most 120 characters. Default: all groups.
+            after: Only groups whose names come after this one. Default: all groups.
+            limit: The largest number of groups to return, at least 1. Default: all groups.
         """
         found: list[GroupSummary] = []
-        after: str | None = None
-        while True:
-            more = self._calls.call(group_operations.LIST_GROUPS, GroupQuery(after=after, lags=lags))
-            found += more.groups
-            after = more.next
-            if after is None:
-                return found
+        while limit is None or len(found) < limit:
+            most = MAX_GROUP_PAGE if limit is None else min(MAX_GROUP_PAGE, limit - len(found))
+            query = GroupQuery(after=after, limit=most, lags=lags, contains=contains)
+            page = self._calls.call(group_operations.LIST_GROUPS, query)
+            found += page.groups
+            if page.next is None:
+                break
+            after = page.next
+        return found
 
     def consumer(
         self,

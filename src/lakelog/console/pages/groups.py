@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -22,9 +22,8 @@ SORTS: dict[str, Callable[[GroupSummary], object]] = {
 }
 
 
-def sort_groups(groups: Sequence[GroupSummary], sorting: Sorting) -> list[GroupSummary]:
-    """Return the groups that match the search text, in the chosen order."""
-    return sort_and_filter(groups, sorting, SORTS, lambda group: group.name)
+SHOWN = 100
+"""How many groups a page shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +56,26 @@ def spark_of(group: GroupSummary, now: datetime) -> Spark | None:
 
 
 async def _show(view: View) -> Values:
-    groups = await view.log.groups(lags=True)
-    sorting = Sorting.of(view.query, SORTS)
-    found = sort_groups(groups, sorting)
-    sparks = {group.name: spark_of(group, view.now) for group in found}
-    return {"groups": found, "sparks": sparks, "total": len(groups), "sorting": sorting}
+    sorting, after = Sorting.of(view.query, SORTS), view.query.get("after", "")
+    found = await _found(view, sorting, after)
+    shown = found[:SHOWN]
+    return {
+        "groups": shown,
+        "sparks": {group.name: spark_of(group, view.now) for group in shown},
+        "sorting": sorting,
+        "after": after,
+        "has_more": len(found) > SHOWN,
+    }
+
+
+async def _found(view: View, sorting: Sorting, after: str) -> list[GroupSummary]:
+    """Return the groups after the one with this name, in the chosen order: those to show, and one if there are more."""
+    if sorting.by == "name":
+        return await view.log.groups(lags=True, contains=sorting.search, after=after or None, limit=SHOWN + 1)
+    # Another order needs the figures of all groups.
+    every = sort_and_filter(await view.log.groups(lags=True), sorting, SORTS, lambda group: group.name)
+    first = next((place + 1 for place, each in enumerate(every) if each.name == after), 0)
+    return every[first : first + SHOWN + 1]
 
 
 PAGE = Page(name="groups", path="groups", title="Groups", show=_show, menu="Groups", key="g")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from lakelog.console.page import Page, Values, View
 
 
 async def _show(view: View) -> Values:
-    topics, groups = await asyncio.gather(view.log.topics(), view.log.groups())
-    return {"topics": [each.name for each in topics], "groups": [each.name for each in groups]}
+    found = await view.log.inventory()
+    return {"topics": found.topics, "groups": found.groups}
 
 
 PAGE = Page(name="names", path="names", title="All names", show=_show)

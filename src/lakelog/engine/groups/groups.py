@@ -68,13 +68,13 @@ class Groups:
     # Looking --------------------------------------------------------------------------------------------------------
 
     async def list(
-        self, scope: Scope, after: str = "", limit: int = 1000, *, with_lags: bool = False
+        self, scope: Scope, after: str = "", limit: int = 1000, *, contains: str = "", with_lags: bool = False
     ) -> builtins.list[GroupSummary]:
         """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status.
 
-        `with_lags` adds the lags of the last hour.
+        `contains` is a text in their names. `with_lags` adds the lags of the last hour.
         """
-        groups = await self._catalog.groups.group_list(scope, after=after, limit=limit)
+        groups = await self._catalog.groups.group_list(scope, after=after, limit=limit, contains=contains)
         read = await self._catalog.groups.group_topic_list(*groups)
         silent = await self._summaries.silent_cells(groups, read)
         found = await self._summaries.read(groups, read, await self._members.list(groups, silent), silent)

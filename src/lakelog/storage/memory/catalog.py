@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.inventory import Inventory
 from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
@@ -95,6 +97,15 @@ class MemoryCatalog:
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
         await asyncio.sleep(0)
         return self._topics.get((scope.environment_id, name))
+
+    async def inventory_read(self, scope: Scope) -> Inventory:
+        topics = await self.topic_list(scope, limit=len(self._topics))
+        groups = await self.groups.group_list(scope, limit=sys.maxsize)
+        return Inventory(
+            topics=tuple(topic.name for topic in topics),
+            groups=tuple(group.name for group in groups),
+            partitions=sum(topic.partitions for topic in topics),
+        )
 
     async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
         await asyncio.sleep(0)

@@ -58,10 +58,10 @@ class MemoryGroupCatalog:
         await asyncio.sleep(0)
         return self._named(scope, name)
 
-    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
+    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000, contains: str = "") -> list[Group]:
         await asyncio.sleep(0)
         found = [group for group in self._open.values() if group.scope == scope and group.name > after]
-        return sorted(found, key=lambda group: group.name)[:limit]
+        return sorted((each for each in found if contains in each.name), key=lambda group: group.name)[:limit]
 
     async def group_list_retention(self, *, after: int = 0, limit: int = 1000) -> list[Group]:
         await asyncio.sleep(0)

@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
+from lakelog.model.inventory import Inventory
 from lakelog.model.schema import SchemaRecord, SchemaVersion
 from lakelog.model.token import Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
@@ -98,6 +99,10 @@ class PostgresCatalog:
     async def topic_find(self, scope: Scope, name: str) -> Topic | None:
         rows = await self._read("topic_find", scope.environment_id, name)
         return topic_of(rows[0], scope) if rows else None
+
+    async def inventory_read(self, scope: Scope) -> Inventory:
+        (row,) = await self._read("inventory_read", scope.environment_id)
+        return Inventory(topics=tuple(row["topics"]), groups=tuple(row["groups"]), partitions=row["partitions"])
 
     async def topic_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Topic]:
         return [topic_of(row, scope) for row in await self._read("topic_list", scope.environment_id, after, limit)]

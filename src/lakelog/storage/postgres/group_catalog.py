@@ -12,7 +12,7 @@ from lakelog.errors import Conflict, GroupNotFound, Unavailable
 from lakelog.model.group import Group, GroupKind, GroupSettings, GroupTopic
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.changes import ChangedVersions, KnownVersions
-from lakelog.storage.groups import GROUP_MEMORY, LiveServers, ServerInfo
+from lakelog.storage.groups import GROUP_MEMORY, LiveServers, ServerInfo, storable
 from lakelog.storage.postgres.audit import write_change
 from lakelog.storage.postgres.changes import versions_read
 from lakelog.storage.postgres.connection import Database
@@ -49,8 +49,9 @@ class PostgresGroupCatalog:
         rows = await self._read("group_find", scope.environment_id, name)
         return group_of(rows[0], scope) if rows else None
 
-    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000) -> list[Group]:
-        return [group_of(row, scope) for row in await self._read("group_list", scope.environment_id, after, limit)]
+    async def group_list(self, scope: Scope, *, after: str = "", limit: int = 1000, contains: str = "") -> list[Group]:
+        rows = await self._read("group_list", scope.environment_id, after, limit, storable(contains))
+        return [group_of(row, scope) for row in rows]
 
     async def group_list_retention(self, *, after: int = 0, limit: int = 1000) -> list[Group]:
         return [group_of(row, scope_of(row)) for row in await self._read("group_list_retention", after, limit)]

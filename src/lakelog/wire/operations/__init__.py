@@ -15,6 +15,7 @@ from lakelog.wire.operations import (
     groups,
     iceberg,
     iceberg_catalog,
+    inventory,
     lake,
     marks,
     outbox,
@@ -41,6 +42,7 @@ def _rows(module: ModuleType) -> list[Operation[Any, Any]]:
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     *MESSAGES,
     *_rows(topics),
+    *_rows(inventory),
     *_rows(scheduled),
     *CONSUMING,
     *_rows(groups),

@@ -24,6 +24,16 @@ select incarnation, epoch, created_at from created;
 -- topic_find: finds the open topic with this name
 select * from lakelog.topic where environment_id = $1 and name = $2 and deleted_at is null;
 
+-- inventory_read: returns the names of the open topics and groups of an environment, and the number of partitions
+select array(select t.name from lakelog.topic t where t.environment_id = $1 and t.deleted_at is null order by 1) as topics,
+       array(
+           select g.name from lakelog.consumer_group g where g.environment_id = $1 and g.deleted_at is null order by 1
+       ) as groups,
+       (
+           select coalesce(sum(cardinality(t.cells)), 0) from lakelog.topic t
+           where t.environment_id = $1 and t.deleted_at is null
+       ) as partitions;
+
 -- topic_list: lists the open topics of an environment by name
 select * from lakelog.topic where environment_id = $1 and name > $2 and deleted_at is null order by name limit $3;
 

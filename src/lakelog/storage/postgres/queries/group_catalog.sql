@@ -6,8 +6,9 @@ returning *;
 -- group_find: finds the open group with this name
 select * from lakelog.consumer_group where environment_id = $1 and name = $2 and deleted_at is null;
 
--- group_list: lists the open groups of an environment by name
-select * from lakelog.consumer_group where environment_id = $1 and name > $2 and deleted_at is null
+-- group_list: lists the open groups of an environment whose names contain a text by name
+select * from lakelog.consumer_group
+where environment_id = $1 and name > $2 and deleted_at is null and strpos(name, $4) > 0
 order by name limit $3;
 
 -- group_list_retention: lists open groups of all environments that limit their dead letters, by id
