@@ -6,6 +6,7 @@ All links are relative, so that the console works below any path.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -41,6 +42,8 @@ MOUNT_PATH = "/console"
 MAX_FORM_BYTES = 1 << 20
 MAX_STREAMS = 100
 """How many pages of a process may listen to events at the same time."""
+COMPRESSED_BYTES = 2000
+"""A page with fewer bytes is not compressed."""
 STREAM_TURNS = 2
 """How many of them read at the same time."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -277,7 +280,8 @@ class _Console:
             "now": datetime.now(UTC),
             "done": "",
         }
-        return HTMLResponse(render(template, {**frame, **values}), status)
+        response = HTMLResponse(render(template, {**frame, **values}), status)
+        return _compressed(request, response) if request.method == "GET" else response
 
     async def _static(self, request: Request) -> Response:
         file = _FILES.get(request.path_params["name"])
@@ -285,6 +289,19 @@ class _Console:
             return Response("There is no such file.", 404, HEADERS, "text/plain")
         headers = {**HEADERS, "cache-control": "public, max-age=31536000, immutable"}
         return Response(file.read_bytes(), 200, headers, _MEDIA[file.suffix])
+
+
+def _compressed(request: Request, response: Response) -> Response:
+    """Return the page in fewer bytes, if the browser accepts that.
+
+    The response to a form is not compressed, because it may have a secret, of which the length would tell something.
+    """
+    body = bytes(response.body)
+    if len(body) >= COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        response.body = gzip.compress(body, 1, mtime=0)
+        response.headers.update({"content-encoding": "gzip", "content-length": str(len(response.body))})
+    response.headers["vary"] = "accept-encoding"
+    return response
 
 
 def _address(request: Request) -> ViewerAddress:
