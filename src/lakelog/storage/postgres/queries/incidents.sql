@@ -24,17 +24,36 @@ cross join lateral (
 select lakelog.history_extend('incident', lakelog.ms(clock_timestamp())) as dropped;
 
 -- dead_clusters: returns the largest clusters of dead letters by topic, each with its newest dead letter
-select c.fingerprint, c.letters, c.first_ms, c.last_ms, d.pid, d.message_offset, d.reason, d.traceback
-from (
-    select x.fingerprint, count(*) as letters, lakelog.ms(min(x.at)) as first_ms, lakelog.ms(max(x.at)) as last_ms,
-           max(array[lakelog.ms(x.at), x.pid, x.message_offset, x.epoch::bigint]) as newest
-    from lakelog.dead_letter x
-    where x.group_id = $1 and x.pid = any ($2::bigint[]) and x.state = 0
-    group by 1, x.pid >> $4::integer order by 2 desc, 4 desc, 1 limit $3
-) c
-join lakelog.dead_letter d on d.group_id = $1 and d.pid = c.newest[2] and d.message_offset = c.newest[3]
-    and d.epoch = c.newest[4]::integer
-order by c.letters desc, c.last_ms desc, c.fingerprint;
+-- (each partition is counted in the order of its index, and the newest dead letter is looked up for the result only, because
+-- that takes a third of the time of one aggregate over all columns)
+with parts as materialized (
+    select a.pid, x.* from (select distinct u.pid from unnest($2::bigint[]) as u (pid)) a
+    cross join lateral (
+        select d.fingerprint, count(*) as letters, min(d.at) as first_at, max(d.at) as last_at from lakelog.dead_letter d
+        where d.group_id = $1 and d.pid = a.pid and d.state = 0 group by 1
+    ) x
+), clusters as materialized (
+    select p.fingerprint, sum(p.letters)::bigint as letters, min(p.first_at) as first_at, max(p.last_at) as last_at,
+           (array_agg(p.pid order by p.last_at desc, p.pid desc))[1] as pid
+    from parts p group by 1, p.pid >> $4::integer order by 2 desc, 4 desc, 1 limit $3
+)
+select c.fingerprint, c.letters, lakelog.ms(c.first_at) as first_ms, lakelog.ms(c.last_at) as last_ms, c.pid,
+       n.message_offset, n.reason, n.traceback
+from clusters c
+cross join lateral (
+    select d.message_offset, d.reason, d.traceback from (
+        select x.message_offset, x.epoch from lakelog.dead_letter x
+        where x.group_id = $1 and x.pid = c.pid and x.state = 0 and x.fingerprint = c.fingerprint and x.at = c.last_at
+        union all
+        select x.message_offset, x.epoch from lakelog.dead_letter x
+        where c.fingerprint is null
+          and x.group_id = $1 and x.pid = c.pid and x.state = 0 and x.fingerprint is null and x.at = c.last_at
+    ) k
+    join lakelog.dead_letter d on d.group_id = $1 and d.pid = c.pid and d.message_offset = k.message_offset
+        and d.epoch = k.epoch
+    order by d.message_offset desc, d.epoch desc limit 1
+) n
+order by c.letters desc, c.last_at desc, c.fingerprint;
 
 -- dead_chain: returns the dead letters of a message and of the messages that were redriven for it, without the messages
 with recursive chain (group_id, message_offset, depth) as (
