@@ -15,8 +15,8 @@ from lakelog.maintenance.agent import Agent
 from lakelog.maintenance.election import Election
 from lakelog.storage.background import is_background
 
-_LEASE = timedelta(milliseconds=800)
-_RENEW_SECONDS = 0.25
+_LEASE = timedelta(milliseconds=500)
+_RENEW_SECONDS = 0.15
 _RETRY_SECONDS = 0.1
 """How long to wait before the next attempt while another process works."""
 _SOON_SECONDS = 0.25
