@@ -94,6 +94,13 @@ async def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: py
 
         monkeypatch.setattr(transport, "call", cut_short)
         assert [group.name for group in await log.groups()] == ["billing"]
+        monkeypatch.undo()
+        await log.topic("other").create()
+        assert [group.name for group in await log.groups(contains="il", limit=1)] == ["billing"]
+        assert await log.groups(contains="il", after="billing") == await log.groups(contains="x") == []
+        assert [topic.name for topic in await log.topics(group="billing")] == ["orders"]
+        names = await log.inventory()
+        assert (names.topics, names.groups) == (("orders", "other"), ("billing",))
         assert calls == [None, "billing"]
 
 

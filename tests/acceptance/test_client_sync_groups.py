@@ -91,6 +91,13 @@ def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: pytest.M
 
         monkeypatch.setattr(transport, "call", cut_short)
         assert [group.name for group in log.groups()] == ["billing"]
+        monkeypatch.undo()
+        log.topic("other").create()
+        assert [group.name for group in log.groups(contains="il", limit=1)] == ["billing"]
+        assert log.groups(contains="il", after="billing") == log.groups(contains="x") == []
+        assert [topic.name for topic in log.topics(group="billing")] == ["orders"]
+        names = log.inventory()
+        assert (names.topics, names.groups) == (("orders", "other"), ("billing",))
         assert calls == [None, "billing"]
 
 

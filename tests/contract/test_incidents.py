@@ -123,6 +123,10 @@ async def test_clusters_of_dead_letters_with_the_newest_of_each(backing: Backing
         assert (clusters[0].pid, clusters[0].offset, clusters[0].reason) == (pids[1], 9, "boom")
         assert clusters[0].first_ms <= clusters[0].last_ms
         assert len(await store.groups.incidents.dead_clusters(group, pids, limit=1)) == 1
+        for each in clusters:
+            chosen = await store.groups.incidents.dead_clusters(group, pids, fingerprint=each.fingerprint, limit=10)
+            assert chosen == [each]
+        assert await store.groups.incidents.dead_clusters(group, pids, fingerprint=7, limit=10) == []
         assert await store.groups.dead_discard(group, [DeadLetterKey(pid=pids[0], offset=1, epoch=0)]) == 1
         (_, second) = await store.groups.incidents.dead_clusters(group, pids[:1], limit=10)
         assert (second.fingerprint, second.count, second.offset) == (1, 1, 4)

@@ -70,7 +70,10 @@ def _bind_topics(verbs: Verbs, engine: Engine) -> None:
         return topic_info(topic)
 
     async def page(caller: Caller, asked: TopicQuery) -> TopicPage:
-        found = await engine.topics.list(caller.scope, after=asked.after or "", limit=asked.limit)
+        if asked.group is None:
+            found = await engine.topics.list(caller.scope, after=asked.after or "", limit=asked.limit)
+        else:
+            found = await engine.groups.topics(caller.scope, asked.group, after=asked.after or "", limit=asked.limit)
         following = found[-1].name if len(found) == asked.limit else None
         return TopicPage(topics=[topic_info(topic) for topic in found], next=following)
 

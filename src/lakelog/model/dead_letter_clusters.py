@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from lakelog.model.dead_letters import DeadLetter
+from lakelog.model.dead_letters import ClusterId, DeadLetter
 from lakelog.model.fingerprint import Fingerprint, fingerprint_of
 from lakelog.model.structs import Name, Request, Value
 
@@ -20,6 +20,7 @@ class ClusterQuery(Request, frozen=True, kw_only=True):
 
     group: Name
     topic: Annotated[Name, Meta(description="Only dead letters of this topic.")] | None = None
+    fingerprint: Annotated[ClusterId, Meta(description="Only this cluster.")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_CLUSTERS, description="The largest number of clusters to return.")] = 100
 
 

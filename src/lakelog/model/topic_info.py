@@ -136,6 +136,7 @@ class TopicQuery(Request, frozen=True, kw_only=True):
         None
     )
     limit: Annotated[int, Meta(ge=1, le=MAX_TOPICS, description="The largest number of topics to return.")] = MAX_TOPICS
+    group: Annotated[Name, Meta(description="Only topics that this group reads.")] | None = None
 
 
 class PartitionInfo(Value, frozen=True, kw_only=True):

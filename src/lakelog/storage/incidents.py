@@ -73,8 +73,13 @@ class IncidentStore(Protocol):
         """Drop incidents after `KEPT`, in whole tables, and return how many tables were dropped."""
         ...
 
-    async def dead_clusters(self, group_id: int, pids: Sequence[int], *, limit: int) -> list[StoredCluster]:
-        """Return the clusters of dead letters in the state dead, the largest first; each is of one topic."""
+    async def dead_clusters(
+        self, group_id: int, pids: Sequence[int], *, fingerprint: int | None = None, limit: int
+    ) -> list[StoredCluster]:
+        """Return the clusters of dead letters in the state dead, the largest first; each is of one topic.
+
+        A `fingerprint` chooses one cluster, and the others are not counted.
+        """
         ...
 
     async def dead_chain(self, group_ids: Sequence[int], pid: int, offsets: Sequence[int]) -> list[StoredDeadLetter]:

@@ -86,7 +86,7 @@ class AsyncDeadLetters:
     async def clusters(self, limit: int = 100) -> DeadLetterClusters:
         """Return the selected dead letters by cause: those with the same error, apart from what varies, are together.
 
-        The server counts all dead letters of the group or the topic. With `where` or `cluster`, the client reads and
+        The server counts the dead letters of the group, the topic or the cluster. With `where`, the client reads and
         counts the selected dead letters, at most 10,000.
 
         Args:
@@ -94,8 +94,8 @@ class AsyncDeadLetters:
                 100.
         """
         check_whole("limit", limit, 1, MAX_CLUSTERS)
-        if self._where is None and self._fingerprint is None:
-            query = ClusterQuery(group=self._group, topic=self._topic, limit=limit)
+        if self._where is None:
+            query = ClusterQuery(group=self._group, topic=self._topic, fingerprint=self._fingerprint, limit=limit)
             return await self._calls.call(operations.DEAD_LETTER_CLUSTERS, query)
         found = await self.list(MAX_DEAD_LETTERS + 1)
         examined = found[:MAX_DEAD_LETTERS]

@@ -130,12 +130,16 @@ class AsyncLakelog(AsyncLakelogMessages):
         """Return the names of all topics and groups of the environment, without figures."""
         return await self._calls.call(INVENTORY, InventoryRequest())
 
-    async def topics(self) -> list[TopicInfo]:
-        """Return the descriptions of all topics of the environment, sorted by name."""
+    async def topics(self, *, group: str | None = None) -> list[TopicInfo]:
+        """Return the descriptions of topics of the environment, sorted by name.
+
+        Args:
+            group: Only topics that this group reads. Default: all topics.
+        """
         found: list[TopicInfo] = []
         after: str | None = None
         while True:
-            page = await self._calls.call(LIST_TOPICS, TopicQuery(after=after))
+            page = await self._calls.call(LIST_TOPICS, TopicQuery(after=after, group=group))
             found += page.topics
             after = page.next
             if after is None:

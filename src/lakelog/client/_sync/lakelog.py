@@ -131,12 +131,16 @@ class Lakelog(LakelogMessages):
         """Return the names of all topics and groups of the environment, without figures."""
         return self._calls.call(INVENTORY, InventoryRequest())
 
-    def topics(self) -> list[TopicInfo]:
-        """Return the descriptions of all topics of the environment, sorted by name."""
+    def topics(self, *, group: str | None = None) -> list[TopicInfo]:
+        """Return the descriptions of topics of the environment, sorted by name.
+
+        Args:
+            group: Only topics that this group reads. Default: all topics.
+        """
         found: list[TopicInfo] = []
         after: str | None = None
         while True:
-            page = self._calls.call(LIST_TOPICS, TopicQuery(after=after))
+            page = self._calls.call(LIST_TOPICS, TopicQuery(after=after, group=group))
             found += page.topics
             after = page.next
             if after is None:

@@ -31,10 +31,12 @@ def _letters(view: View, form: Form) -> AsyncDeadLetters:
 
 
 async def _clusters(view: View, form: Form) -> tuple[TopicMasks, DeadLetterClusters, DeadLetterCluster | None]:
-    """Return the masks of topics, the clusters as people see them, and the chosen one."""
-    topics, found = await asyncio.gather(
-        view.log.topics(), view.log.group(view.path["group"]).dead_letters(form.text("topic") or None).clusters()
-    )
+    """Return the masks of topics, the clusters as people see them or only the chosen one, and the chosen one."""
+    group = view.path["group"]
+    letters = view.log.group(group).dead_letters(form.text("topic") or None)
+    if form.text("cluster"):
+        letters = letters.cluster(form.text("cluster"))
+    topics, found = await asyncio.gather(view.log.topics(group=group), letters.clusters())
     masks = TopicMasks(topics)
     shown = replace(found, clusters=tuple(map(masks.cluster, found.clusters)))
     return masks, shown, next((each for each in shown.clusters if each.fingerprint == form.text("cluster")), None)

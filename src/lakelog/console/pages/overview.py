@@ -46,7 +46,7 @@ def _rank(group: GroupSummary) -> int:
 
 
 async def _show(view: View) -> Values:
-    health, groups, topics = await asyncio.gather(view.servers.health(), view.log.groups(), view.log.topics())
+    health, groups, names = await asyncio.gather(view.servers.health(), view.log.groups(), view.log.inventory())
     found = concerns_of(groups, view.now)
     explained = await asyncio.gather(*(_explained(view, each) for each in found[:EXPLAINED]))
     oldest = min((each.oldest_at for each in groups if each.oldest_at is not None), default=None)
@@ -56,8 +56,8 @@ async def _show(view: View) -> Values:
         "left_out": max(0, len(found) - SHOWN),
         "dying": sorted((each for each in groups if each.dead_letters), key=lambda each: -each.dead_letters)[:5],
         "groups": len(groups),
-        "topics": len(topics),
-        "partitions": sum(each.partitions for each in topics),
+        "topics": len(names.topics),
+        "partitions": names.partitions,
         "members": sum(each.member_count for each in groups),
         "lag": sum(each.lag for each in groups),
         "dead_letters": sum(each.dead_letters for each in groups),

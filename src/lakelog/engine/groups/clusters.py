@@ -9,7 +9,7 @@ from lakelog.engine.groups.group_directory import GroupDirectory
 from lakelog.engine.groups.positions import gathered
 from lakelog.engine.log.topics import Topics
 from lakelog.model.dead_letter_clusters import MAX_CLUSTERS, ClusterQuery, DeadLetterCluster, DeadLetterClusters
-from lakelog.model.fingerprint import fingerprint_of, show_fingerprint
+from lakelog.model.fingerprint import fingerprint_of, parse_fingerprint, show_fingerprint
 from lakelog.model.message import PARTITION_BITS, message_id, partition_of_id
 from lakelog.model.times import to_time
 from lakelog.model.topic import Scope, Topic
@@ -39,7 +39,7 @@ class Clusters:
         self._directory = directory
 
     async def list(self, scope: Scope, query: ClusterQuery) -> DeadLetterClusters:
-        """Return the largest clusters of the dead letters in the state dead."""
+        """Return the largest clusters of the dead letters in the state dead, or the chosen one."""
         group = await self._directory.resolve(scope, query.group, create=False)
         topics = [topic for topic, _ in await self._catalog.groups.group_topic_list(group)]
         if query.topic is not None:
@@ -49,8 +49,9 @@ class Clusters:
         for topic in topics:
             for cell, some in topic.pids_by_cell().items():
                 pids.setdefault(cell, []).extend(some)
+        chosen = None if query.fingerprint is None else parse_fingerprint(query.fingerprint)
         read = await gathered(
-            self._cells[cell].groups.incidents.dead_clusters(group.group_id, some, limit=_MOST)
+            self._cells[cell].groups.incidents.dead_clusters(group.group_id, some, fingerprint=chosen, limit=_MOST)
             for cell, some in pids.items()
         )
         parts: dict[int | None, list[_Part]] = {}
@@ -58,9 +59,10 @@ class Clusters:
             topic = by_incarnation[stored.pid >> PARTITION_BITS]
             parts.setdefault(stored.fingerprint, []).append(_Part(topic, stored))
         found = sorted(map(_cluster, parts.values()), key=lambda each: (each.count, each.last_at), reverse=True)
-        chosen = tuple(found[: query.limit])
         return DeadLetterClusters(
-            clusters=chosen, examined=sum(each.count for each in found), has_more=len(found) > query.limit
+            clusters=tuple(found[: query.limit]),
+            examined=sum(each.count for each in found),
+            has_more=len(found) > query.limit,
         )
 
 

@@ -280,6 +280,8 @@ class DeadLetters:
                 for one in stored:
                     if one.at_ms <= until:
                         yield _found(one, topics, cell)
+                if len(stored) < limit:
+                    break
                 after = stored[-1].key
                 size = sum(len(one.payload or b"") for one in stored)
                 limit = max(1, min(_PAGE, PAGE_BYTES * len(stored) // max(1, size)))

@@ -79,6 +79,7 @@ class GroupDirectory:
         self._keys: dict[int, tuple[int, str]] = {}
         self._forgotten = 0
         """The number of invalidations. A group that was read during one is not cached."""
+        self._finding: SharedCalls[_CachedGroup] = SharedCalls()
         self._beginning: SharedCalls[tuple[GroupTopic, int | None]] = SharedCalls()
         changes.add_group_cache(self.forget)
 
@@ -99,7 +100,7 @@ class GroupDirectory:
         entry = self._cached.get((scope.environment_id, name))
         is_fresh = entry is None or self._is_old(entry)
         if entry is None or is_fresh:
-            entry = await self._find(scope, name, requested, kind, create)
+            entry = await self._fresh(scope, name, requested, kind, create)
         stated = (kind, *requested.stated_topics, *requested.stated)
         if stated in entry.agreed:
             return entry.group
@@ -249,6 +250,16 @@ class GroupDirectory:
         if now.settings.paused:
             await self.pause(group.scope, group.name, topic.name)
         return now.settings.paused
+
+    async def _fresh(
+        self, scope: Scope, name: str, requested: RequestedSettings, kind: GroupKind | None, create: bool
+    ) -> _CachedGroup:
+        """Return the group from the catalog. Calls of one page that arrive together share one lookup."""
+        if create:
+            return await self._find(scope, name, requested, kind, create)
+        # A call that began before a change of the group is not shared.
+        key = (scope.environment_id, name, self._forgotten)
+        return await self._finding.get(key, lambda: self._find(scope, name, _NOTHING, None, False))
 
     async def _find(
         self, scope: Scope, name: str, requested: RequestedSettings, kind: GroupKind | None, create: bool

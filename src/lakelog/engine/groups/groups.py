@@ -84,6 +84,12 @@ class Groups:
         pairs = zip(groups, found, strict=True)
         return [replace(each, lags=tuple(lags.get(group.group_id, ()))) for group, each in pairs]
 
+    async def topics(self, scope: Scope, name: str, after: str = "", limit: int = 1000) -> builtins.list[Topic]:
+        """Return the topics that a group reads, sorted by name, starting after `after`."""
+        group = await self._directory.resolve(scope, name, create=False)
+        read = await self._catalog.groups.group_topic_list(group)
+        return [topic for topic, _ in read if topic.name > after][:limit]
+
     async def describe(self, scope: Scope, name: str) -> GroupDescription:
         """Return the whole description of a group."""
         group = await self._directory.find(scope, name)

@@ -58,11 +58,14 @@ class MemoryIncidents:
         self._incidents = kept
         return dropped
 
-    async def dead_clusters(self, group_id: int, pids: Sequence[int], *, limit: int) -> list[StoredCluster]:
+    async def dead_clusters(
+        self, group_id: int, pids: Sequence[int], *, fingerprint: int | None = None, limit: int
+    ) -> list[StoredCluster]:
         await asyncio.sleep(0)
         by_place: dict[tuple[int | None, int], list[StoredDeadLetter]] = {}
         for (group, key), letter in self._dead.items():
-            if group == group_id and key.pid in pids and letter.state is DeadLetterState.DEAD:
+            is_chosen = fingerprint is None or letter.fingerprint == fingerprint
+            if group == group_id and key.pid in pids and letter.state is DeadLetterState.DEAD and is_chosen:
                 by_place.setdefault((letter.fingerprint, key.pid >> PARTITION_BITS), []).append(letter)
         found = [_cluster(fingerprint, letters) for (fingerprint, _), letters in by_place.items()]
         return sorted(

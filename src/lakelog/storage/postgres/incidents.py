@@ -37,8 +37,14 @@ class PostgresIncidents:
     async def incidents_trim(self) -> int:
         return int((await self._database.write(SQL["incidents_trim"]))[0]["dropped"])
 
-    async def dead_clusters(self, group_id: int, pids: Sequence[int], *, limit: int) -> list[StoredCluster]:
-        rows = await self._database.read(SQL["dead_clusters"], group_id, list(pids), limit, PARTITION_BITS)
+    async def dead_clusters(
+        self, group_id: int, pids: Sequence[int], *, fingerprint: int | None = None, limit: int
+    ) -> list[StoredCluster]:
+        # Two statements, because an optional condition would keep the index from finding one cluster.
+        is_all = fingerprint is None
+        query: Any = SQL["dead_clusters"].replace("{chosen}", "" if is_all else "and d.fingerprint = $5::bigint")
+        values = (group_id, list(pids), limit, PARTITION_BITS)
+        rows = await self._database.read(query, *values, *([] if is_all else [fingerprint]))
         return [
             StoredCluster(
                 fingerprint=row["fingerprint"],

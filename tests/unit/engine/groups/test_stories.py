@@ -261,6 +261,8 @@ async def test_clusters_are_counted_over_all_cells_the_largest_first() -> None:
         limited = await clusters(made, limit=1, topic="orders")
         assert (len(limited.clusters), limited.has_more) == (1, True)
         assert (await clusters(made, topic="refunds")).clusters == ()
+        chosen = await clusters(made, fingerprint=first.fingerprint)
+        assert (chosen.clusters, chosen.examined, chosen.has_more) == ((first,), 16, False)
 
 
 async def test_a_cluster_is_listed_discarded_and_redriven_alone() -> None:

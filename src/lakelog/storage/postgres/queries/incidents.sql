@@ -23,14 +23,14 @@ cross join lateral (
 -- incidents_trim: creates the tables of this day and the next, drops old ones, and returns how many it dropped
 select lakelog.history_extend('incident', lakelog.ms(clock_timestamp())) as dropped;
 
--- dead_clusters: returns the largest clusters of dead letters by topic, each with its newest dead letter
+-- dead_clusters: returns the largest clusters of dead letters, or the chosen one, by topic, each with its newest dead letter
 -- (each partition is counted in the order of its index, and the newest dead letter is looked up for the result only, because
 -- that takes a third of the time of one aggregate over all columns)
 with parts as materialized (
     select a.pid, x.* from (select distinct u.pid from unnest($2::bigint[]) as u (pid)) a
     cross join lateral (
         select d.fingerprint, count(*) as letters, min(d.at) as first_at, max(d.at) as last_at from lakelog.dead_letter d
-        where d.group_id = $1 and d.pid = a.pid and d.state = 0 group by 1
+        where d.group_id = $1 and d.pid = a.pid and d.state = 0 {chosen} group by 1
     ) x
 ), clusters as materialized (
     select p.fingerprint, sum(p.letters)::bigint as letters, min(p.first_at) as first_at, max(p.last_at) as last_at,
