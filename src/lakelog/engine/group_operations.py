@@ -25,7 +25,12 @@ def bind_groups(verbs: Verbs, engine: Engine) -> None:
 def _bind_reads(verbs: Verbs, engine: Engine) -> None:
     async def listed(caller: Caller, asked: progress.GroupQuery) -> progress.GroupPage:
         found = await engine.groups.list(
-            caller.scope, asked.after or "", asked.limit, contains=asked.contains, with_lags=asked.lags
+            caller.scope,
+            asked.after or "",
+            asked.limit,
+            contains=asked.contains,
+            with_lags=asked.lags,
+            explained=asked.explained,
         )
         return progress.GroupPage(groups=found, next=found[-1].name if len(found) == asked.limit else None)
 

@@ -17,6 +17,7 @@ from lakelog.model.structs import Name, Request, Value
 from lakelog.model.stuck import Stuck
 
 MAX_GROUP_PAGE = 1000
+MAX_EXPLAINED = 10
 
 
 class GroupSummary(GroupInfo, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
         dead_letters: How many dead letters the group has now. No more than 10,000 are counted.
         lags: The lag in the last hour, every five minutes, the oldest first. It is None where no process took a sample.
             Empty if there is no sample. None if it was not asked for.
+        stuck: Why messages wait, the most important cause first; see `GroupDescription`. None if it was not asked for.
     """
 
     status: str
@@ -39,6 +41,7 @@ class GroupSummary(GroupInfo, frozen=True, kw_only=True):
     member_count: int
     dead_letters: int
     lags: Sequence[int | None] | None = None
+    stuck: tuple[Stuck, ...] | None = None
 
 
 class GroupQuery(Request, frozen=True, kw_only=True):
@@ -55,6 +58,9 @@ class GroupQuery(Request, frozen=True, kw_only=True):
     )
     lags: Annotated[bool, Meta(description="Whether each group has its lags of the last hour.")] = False
     contains: Annotated[str, Meta(max_length=120, description="Only groups whose names contain this text.")] = ""
+    explained: Annotated[
+        int, Meta(ge=0, le=MAX_EXPLAINED, description="How many of the groups that need attention say why they wait.")
+    ] = 0
 
 
 class GroupPage(Value, frozen=True, kw_only=True):

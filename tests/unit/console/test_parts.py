@@ -11,13 +11,13 @@ import pytest
 from lakelog.console.figures import figures_of
 from lakelog.console.heat_map import heat_map
 from lakelog.console.page import Form
-from lakelog.console.pages.overview import concerns_of
 from lakelog.console.pages.seek import seek_target
 from lakelog.console.remedies import button_of
 from lakelog.console.rendering import render
 from lakelog.console.tables import Sorting, sort_and_filter
 from lakelog.engine.groups.remedies import Remedies
 from lakelog.errors import InvalidRequest
+from lakelog.model.attention import concerns_of
 from lakelog.model.group import GroupKind, GroupSettings
 from lakelog.model.progress import GroupSummary
 

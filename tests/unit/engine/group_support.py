@@ -123,8 +123,8 @@ class FakeMembers:
             rebalancing_ms=0,
         )
 
-    async def list(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, Sequence[MemberInfo]]:
-        return {group.group_id: (await self.describe(group)).members for group in groups}
+    async def infos(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, MembersInfo]:
+        return {group.group_id: await self.describe(group) for group in groups}
 
     async def membership(self, group: Group, member_id: str) -> Membership:
         if member_id not in self.assigned:

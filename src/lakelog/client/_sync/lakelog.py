@@ -165,7 +165,13 @@ class Lakelog(LakelogMessages):
         return Group(check_name("group", name), self._calls)
 
     def groups(
-        self, *, lags: bool = False, contains: str = "", after: str | None = None, limit: int | None = None
+        self,
+        *,
+        lags: bool = False,
+        explained: int = 0,
+        contains: str = "",
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[GroupSummary]:
         """Return groups of the environment, by name, each with lag, age, members, dead letters and status.
 
@@ -173,6 +179,8 @@ class Lakelog(LakelogMessages):
 
         Args:
             lags: Whether each group has its lags of the last hour, every five minutes. Default: False.
+            explained: How many groups say why their messages wait, at most 10 of each 1,000: those that need attention
+                most. Default: 0.
             contains: Only groups whose names contain this text, of at most 120 characters. Default: all groups.
             after: Only groups whose names come after this one. Default: all groups.
             limit: The largest number of groups to return, at least 1. Default: all groups.
@@ -180,7 +188,7 @@ class Lakelog(LakelogMessages):
         found: list[GroupSummary] = []
         while limit is None or len(found) < limit:
             most = MAX_GROUP_PAGE if limit is None else min(MAX_GROUP_PAGE, limit - len(found))
-            query = GroupQuery(after=after, limit=most, lags=lags, contains=contains)
+            query = GroupQuery(after=after, limit=most, lags=lags, explained=explained, contains=contains)
             page = self._calls.call(group_operations.LIST_GROUPS, query)
             found += page.groups
             if page.next is None:

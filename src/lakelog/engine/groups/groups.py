@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
@@ -25,8 +25,10 @@ from lakelog.engine.groups.skip import Skipper
 from lakelog.engine.groups.stuck import together
 from lakelog.engine.groups.summaries import Summaries
 from lakelog.engine.history.timeline import Timeline
+from lakelog.engine.leasing.consuming import MembersInfo
 from lakelog.engine.log.topics import Topics, no_partition
-from lakelog.errors import Conflict, GroupBusy, GroupNotFound
+from lakelog.errors import Conflict, GroupBusy, GroupNotFound, LakelogError
+from lakelog.model.attention import concerns_of
 from lakelog.model.group import AlterGroupRequest, Group, GroupKind, GroupSettings, GroupTopic, Start
 from lakelog.model.levels import FeatureLevel, check_level
 from lakelog.model.position import AtOffset, Latest
@@ -34,7 +36,7 @@ from lakelog.model.progress import GroupDescription, GroupSummary, PartitionProg
 from lakelog.model.seek import CommitRequest, GroupPosition, Skipped, Sought
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.audit import note_change
-from lakelog.storage.store import Catalog
+from lakelog.storage.store import DEFAULT_CELL, Catalog
 
 
 class Groups:
@@ -68,21 +70,64 @@ class Groups:
     # Looking --------------------------------------------------------------------------------------------------------
 
     async def list(
-        self, scope: Scope, after: str = "", limit: int = 1000, *, contains: str = "", with_lags: bool = False
+        self,
+        scope: Scope,
+        after: str = "",
+        limit: int = 1000,
+        *,
+        contains: str = "",
+        with_lags: bool = False,
+        explained: int = 0,
     ) -> builtins.list[GroupSummary]:
         """Return the groups whose names follow `after`, each with its lag, age, members, dead letters and status.
 
-        `contains` is a text in their names. `with_lags` adds the lags of the last hour.
+        `contains` is a text in their names. `with_lags` adds the lags of the last hour. `explained` is how many of
+        those that need attention say why they wait.
         """
         groups = await self._catalog.groups.group_list(scope, after=after, limit=limit, contains=contains)
         read = await self._catalog.groups.group_topic_list(*groups)
         silent = await self._summaries.silent_cells(groups, read)
-        found = await self._summaries.read(groups, read, await self._members.list(groups, silent), silent)
+        members = await self._members.infos(groups, silent)
+        listed = {group_id: each.members for group_id, each in members.items()}
+        found = await self._summaries.read(groups, read, listed, silent)
+        if explained:
+            found = await self._explained(groups, read, members, silent, found, explained)
         if not with_lags:
             return found
         lags = await self._timeline.lags(read)
         pairs = zip(groups, found, strict=True)
         return [replace(each, lags=tuple(lags.get(group.group_id, ()))) for group, each in pairs]
+
+    async def _explained(
+        self,
+        groups: Sequence[Group],
+        read: Sequence[tuple[Topic, GroupTopic]],
+        members: Mapping[int, MembersInfo],
+        silent: Collection[int],
+        found: Sequence[GroupSummary],
+        most: int,
+    ) -> builtins.list[GroupSummary]:
+        """Return the summaries with the causes of those that need attention most."""
+        by_name = {group.name: group for group in groups if group.group_id in members}
+        concerns = concerns_of(found, await self._extents.cells[DEFAULT_CELL].clock())
+        # A progress that cannot be read has no cause.
+        known = [each.name for each in concerns if each.name in by_name and each.status != Status.UNREADABLE]
+        chosen = {by_name[name].group_id: by_name[name] for name in known[:most]}
+        topics: dict[int, builtins.list[tuple[Topic, GroupTopic]]] = {group_id: [] for group_id in chosen}
+        for pair in read:
+            if pair[1].group_id in topics:
+                topics[pair[1].group_id].append(pair)
+        asked = [(group, topics[group_id], members[group_id]) for group_id, group in chosen.items()]
+        try:
+            progress = await self._progress.read_all(asked, silent)
+        except LakelogError:
+            # A cell stopped responding, or a newer version wrote since. The list is about all groups.
+            return [*found]
+        causes = {
+            group.name: together(each.stuck for each in partitions if each.stuck is not None)
+            for group, partitions in zip(chosen.values(), progress, strict=True)
+        }
+        return [replace(each, stuck=causes[each.name]) if each.name in causes else each for each in found]
 
     async def topics(self, scope: Scope, name: str, after: str = "", limit: int = 1000) -> builtins.list[Topic]:
         """Return the topics that a group reads, sorted by name, starting after `after`."""

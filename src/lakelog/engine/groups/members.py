@@ -8,7 +8,6 @@ active.
 from __future__ import annotations
 
 import asyncio
-import builtins
 import secrets
 from collections.abc import Collection, Iterable, Sequence
 
@@ -138,16 +137,12 @@ class Members:
             rebalancing_ms=state.rebalancing_ms(group_members.now_ms()),
         )
 
-    async def list(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, builtins.list[MemberInfo]]:
-        """Return the members of many groups, by group id, with one read of each cell. The call evicts no member.
+    async def infos(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, MembersInfo]:
+        """Return the membership of many groups, by group id, with one read of each cell. The call evicts no member.
 
         Groups whose home is one of the `silent` cells are left out.
         """
-        return {group_id: [*info.members] for group_id, info in (await self.infos(groups, silent)).items()}
-
-    async def infos(self, groups: Sequence[Group], silent: Collection[int] = ()) -> dict[int, MembersInfo]:
-        """Return the membership of many groups, by group id, like `list`."""
-        by_cell: dict[int, builtins.list[Group]] = {}
+        by_cell: dict[int, list[Group]] = {}
         for group in groups:
             if group.cell not in silent:
                 by_cell.setdefault(group.cell, []).append(group)

@@ -6,6 +6,8 @@ only the last row of each journal is read. Messages are not counted, because hea
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -201,18 +203,27 @@ class Summaries:
 
     async def _read_cell(self, cell: int, parts: Sequence[_Part], with_dead: bool) -> _Facts:
         store = self._cells[cell]
+        pids: dict[int, list[int]] = {}
+        for part in parts if with_dead else ():
+            pids.setdefault(part.group.group_id, []).append(part.pid)
+
+        async def dead_letters() -> dict[int, int]:
+            return await store.groups.dead_counts(pids, limit=MAX_DEAD_LETTERS) if pids else {}
+
+        facts, dead = await asyncio.gather(self._read_progress(store, parts), dead_letters())
+        return dataclasses.replace(facts, dead_letters=dead)
+
+    async def _read_progress(self, store: PartitionStore, parts: Sequence[_Part]) -> _Facts:
+        """Return the facts of a cell, without dead letters."""
         rows = await store.groups.journals_newest([part.place for part in parts])
         # Read after the journals, so that finished messages are below a head.
         heads = {head.pid: head for head in await store.heads_read(list({part.pid: None for part in parts}))}
         figures = await self._figures(store, parts, rows, heads)
-        pids: dict[int, list[int]] = {}
-        for part in parts:
-            pids.setdefault(part.group.group_id, []).append(part.pid)
         return _Facts(
             figures=figures,
             heads=heads,
             oldest_ms=await self._oldest_ms(store, figures, heads),
-            dead_letters=await store.groups.dead_counts(pids, limit=MAX_DEAD_LETTERS) if with_dead else {},
+            dead_letters={},
             members={},
             silent=(),
             now_ms=to_ms(await store.clock()),

@@ -16,6 +16,7 @@ from lakelog.engine.clock import ExactClock
 from lakelog.engine.groups import summaries
 from lakelog.engine.leasing import decider
 from lakelog.engine.leasing.consuming import Leased
+from lakelog.model.attention import concerns_of
 from lakelog.model.group import GroupInfo, GroupKind
 from lakelog.model.lease import ConsumeRequest, LeaseAnswer, Verb
 from lakelog.model.membership import JoinRequest
@@ -139,6 +140,19 @@ async def test_a_group_is_listed_as_it_is_described(monkeypatch: pytest.MonkeyPa
         made.clock.pass_by(seconds=31)
         later = await assert_listed_as_described(made)
         assert later["leased"].status == "no-consumer", "its owner was lost"
+
+
+async def test_the_groups_that_need_attention_most_say_why_they_wait_as_their_descriptions_do() -> None:
+    async with shop(exact=True) as made:
+        await with_every_kind_of_progress(made)
+        made.clock.pass_by(minutes=11)
+        concerns = [each.name for each in concerns_of([*(await made.listed()).values()], made.clock.now)]
+        assert len(concerns) > 3
+        for explained in (2, 3):
+            listed = await made.engine.groups.list(made.scope, explained=explained)
+            causes = {each.name: each.stuck for each in listed if each.stuck is not None}
+            described = [await made.engine.groups.describe(made.scope, name) for name in concerns[:explained]]
+            assert causes == {each.name: each.stuck for each in described}
 
 
 async def test_a_member_whose_session_is_over_is_not_counted_and_not_evicted() -> None:
