@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import asdict
 
 from lakelog.model.dead_letter_retention import DeadLetterRetention
 from lakelog.model.group import GroupSettings, GroupTopicSettings, RetryPolicy
+
+KEPT_SETTINGS = 1000
+"""How many settings are kept decoded."""
 
 
 class _StoredRetries(RetryPolicy, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -41,8 +45,9 @@ def settings_text(settings: GroupSettings) -> str:
     return msgspec.json.encode(stored).decode()
 
 
+@lru_cache(maxsize=KEPT_SETTINGS)
 def settings_of(text: str) -> GroupSettings:
-    """Return stored settings."""
+    """Return stored settings. Most groups have equal ones."""
     stored = asdict(msgspec.json.decode(text, type=_StoredSettings))
     topics = {topic: _topic_of(own) for topic, own in stored.pop("topics").items()}
     retries = _retries_of(stored.pop("retries"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import asyncpg
 import msgspec
 
@@ -12,11 +14,12 @@ from lakelog.model.segment import Segment
 from lakelog.model.token import Right, Token
 from lakelog.model.topic import Scope, Topic, TopicSettings
 from lakelog.storage.groups import DeadLetterKey, StoredDeadLetter
-from lakelog.storage.postgres.group_settings import settings_of
+from lakelog.storage.postgres.group_settings import KEPT_SETTINGS, settings_of
 from lakelog.storage.store import Head, HeadState
 
 DEAD_LETTER_STATES = (DeadLetterState.DEAD, DeadLetterState.REDRIVEN, DeadLetterState.DISCARDED)
 """States in the order of their stored numbers."""
+_HEAD_STATES = {state.value: state for state in HeadState}
 
 
 def scope_of(row: asyncpg.Record) -> Scope:
@@ -32,9 +35,15 @@ def topic_of(row: asyncpg.Record, scope: Scope) -> Topic:
         version=row["version"],
         cells=tuple(row["cells"]),
         slot_cells=tuple(row["slot_cells"]),
-        settings=msgspec.json.decode(row["settings"], type=TopicSettings),
+        settings=_topic_settings_of(row["settings"]),
         created_at=row["created_at"],
     )
+
+
+@lru_cache(maxsize=KEPT_SETTINGS)
+def _topic_settings_of(text: str) -> TopicSettings:
+    """Return stored settings. Most topics have equal ones, whose checks take longer than the rest of a row."""
+    return msgspec.json.decode(text, type=TopicSettings)
 
 
 def token_of(row: asyncpg.Record) -> Token:
@@ -80,7 +89,7 @@ def head_of(row: asyncpg.Record) -> Head:
         next_offset=row["next_offset"],
         log_start=row["log_start"],
         roll=row["roll"],
-        state=HeadState(row["state"]),
+        state=_HEAD_STATES[row["state"]],
         epoch=row["epoch"],
         appended_at=row["appended_at"],
         total_bytes=row["total_bytes"],
