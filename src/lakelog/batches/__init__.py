@@ -3,7 +3,7 @@
 `encode` and `decode` are for trusted data from the store. Data from callers goes through `validate` or `read_stream`.
 """
 
-from lakelog.batches.decoding import columns, decode, decode_columns, rows, to_messages, with_positions
+from lakelog.batches.decoding import columns, decode, decode_all, decode_columns, rows, to_messages, with_positions
 from lakelog.batches.encoding import concat, encode, encode_messages, from_columns, from_messages
 from lakelog.batches.fingerprint import body_hash, key_hash
 from lakelog.batches.limits import check_limits
@@ -23,6 +23,7 @@ __all__ = [
     "columns",
     "concat",
     "decode",
+    "decode_all",
     "decode_columns",
     "decode_small",
     "decoded_bytes",

@@ -41,6 +41,17 @@ def decode(payload: Payload) -> pa.RecordBatch:
     return pa.ipc.open_stream(stream, options=_SINGLE_THREAD).read_next_batch()
 
 
+def decode_all(payloads: Sequence[Payload]) -> pa.RecordBatch:
+    """Return the messages of payloads with the same columns as one batch. It costs less than a batch for each."""
+    if len(payloads) == 1:
+        return decode(payloads[0])
+    opened = [open_payload(payload) for payload in payloads]
+    parts = [buffer.slice(PREFIX.size) for buffer, _ in opened]
+    stream = pa.py_buffer(b"".join((_schema_message(opened[0][1]), *parts)))
+    table = pa.ipc.open_stream(stream, options=_SINGLE_THREAD).read_all()
+    return table.combine_chunks().to_batches()[0]
+
+
 def decode_columns(payload: Payload, names: Sequence[str]) -> pa.RecordBatch | None:
     """Return the named columns that the payload has, or None if it has none. Only these are decompressed."""
     buffer, mask = open_payload(payload)
@@ -92,9 +103,12 @@ def to_messages(batch: pa.RecordBatch) -> list[Message]:
 
 
 def with_positions(
-    batch: pa.RecordBatch, partition: int, base_offset: int, appended_at: datetime | int
+    batch: pa.RecordBatch, partition: int, base_offset: int, appended_at: datetime | int | np.ndarray
 ) -> pa.RecordBatch:
-    """Return the batch as readers get it (`schema.FETCH`). `base_offset` is the offset of its first row."""
+    """Return the batch as readers get it (`schema.FETCH`). `base_offset` is the offset of its first row.
+
+    `appended_at` is the time of all rows, or an array with the time of each one, in microseconds.
+    """
     count = batch.num_rows
     if isinstance(appended_at, datetime):
         appended_at = (appended_at - _EPOCH) // _MICROSECOND

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelog.batches import FETCH, decode, decode_small, rows, with_positions
+from lakelog.batches import FETCH, decode, decode_all, decode_small, rows, with_positions
 from lakelog.batches.arrays import from_numbers, numbers
+from lakelog.batches.encoding import PREFIX
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import EPOCH, ReceivedMessage
 from lakelog.client.values import FetchResult
@@ -26,6 +27,10 @@ from lakelog.wire.leases import LeaseHead, PieceHead
 
 T = TypeVar("T")
 
+_JOINED_BYTES = 4096
+"""Batches up to this size are joined with the next one: decoding one costs more than copying it."""
+
+_MICROSECOND = timedelta(microseconds=1)
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -45,19 +50,50 @@ def result_of(fetched: FetchedBatches, topic: str, codec: Codec[T]) -> FetchResu
 
 def table_of(fetched: FetchedBatches) -> pa.Table:
     """Return the messages in the schema that every reader of columns gets."""
-    parts = [
-        with_positions(batch, fetched.partition, first, stored.appended_at) for stored, batch, first in clipped(fetched)
-    ]
+    parts = [with_positions(batch, fetched.partition, first, times) for batch, first, times, _ in _joined(fetched)]
     return pa.Table.from_batches(parts, schema=FETCH)
 
 
-def clipped(fetched: FetchedBatches, end: int | None = None) -> Iterator[tuple[StoredBatch, pa.RecordBatch, int]]:
-    """Yield each batch, cut to the requested offsets below `end`, with the offset of its first message."""
-    until = fetched.until if end is None else min(fetched.until, end)
+def clipped(fetched: FetchedBatches) -> Iterator[tuple[StoredBatch, pa.RecordBatch, int]]:
+    """Yield each batch, cut to the requested offsets, with the offset of its first message."""
     for stored in fetched.batches:
-        first, last = max(stored.base, fetched.start), min(stored.end, until)
+        first, last = max(stored.base, fetched.start), min(stored.end, fetched.until)
         if first < last:
             yield stored, decode(stored.payload).slice(first - stored.base, last - first), first
+
+
+def _joined(fetched: FetchedBatches, end: int | None = None) -> Iterator[tuple[pa.RecordBatch, int, Any, Any]]:
+    """Yield batches of the requested messages below `end`: batch, first offset, times and epochs.
+
+    Small batches are joined. A batch has one time, so history that was loaded may have a batch for each message.
+    """
+    until = fetched.until if end is None else min(fetched.until, end)
+    for run in _runs(fetched.batches):
+        base, counts = run[0].base, [stored.count for stored in run]
+        first, last = max(base, fetched.start), min(run[-1].end, until)
+        if first < last:
+            kept = slice(first - base, last - base)
+            times = np.array([(stored.appended_at - EPOCH) // _MICROSECOND for stored in run], np.int64)
+            epochs = np.array([stored.epoch for stored in run], np.int32)
+            batch = decode_all([stored.payload for stored in run]).slice(first - base, last - first)
+            yield batch, first, np.repeat(times, counts)[kept], np.repeat(epochs, counts)[kept]
+
+
+def _runs(batches: Iterable[StoredBatch]) -> Iterator[list[StoredBatch]]:
+    run: list[StoredBatch] = []
+    for stored in batches:
+        if run and not _can_join(run[-1], stored):
+            yield run
+            run = []
+        run.append(stored)
+    if run:
+        yield run
+
+
+def _can_join(stored: StoredBatch, following: StoredBatch) -> bool:
+    is_small = len(stored.payload) <= _JOINED_BYTES and len(following.payload) <= _JOINED_BYTES
+    has_same_columns = stored.payload[: PREFIX.size] == following.payload[: PREFIX.size]
+    return is_small and has_same_columns and stored.end == following.base
 
 
 def leased_messages(
@@ -217,8 +253,7 @@ SCHEMA = pa.schema([*list(FETCH)[:_POSITIONS], pa.field("epoch", pa.int32()), *l
 
 def batches_of(fetched: FetchedBatches, end: int) -> Iterator[pa.RecordBatch]:
     """Return the messages from the start of the fetch to its end, but none at or above `end`."""
-    for stored, batch, first in clipped(fetched, end):
-        placed = with_positions(batch, fetched.partition, first, stored.appended_at)
-        epoch = from_numbers(np.full(batch.num_rows, stored.epoch, np.int32), pa.int32())
-        columns = [*placed.columns[:_POSITIONS], epoch, *placed.columns[_POSITIONS:]]
+    for batch, first, times, epochs in _joined(fetched, end):
+        placed = with_positions(batch, fetched.partition, first, times)
+        columns = [*placed.columns[:_POSITIONS], from_numbers(epochs, pa.int32()), *placed.columns[_POSITIONS:]]
         yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

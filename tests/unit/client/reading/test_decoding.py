@@ -1,10 +1,10 @@
-"""Messages of leases, as a worker decodes them."""
+"""Messages of leases, as a worker decodes them, and batches of fetches."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from lakelog.batches import encode, from_messages
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading import decoding
-from lakelog.client.reading.decoding import leased_messages
+from lakelog.client.reading.decoding import batches_of, leased_messages, table_of
+from lakelog.model.fetch import FetchedBatches, StoredBatch
 from lakelog.model.message import Message
 from lakelog.wire.leases import LeaseHead, PieceHead
 from tests.unit.batches.test_round_trip import MESSAGES
@@ -128,3 +129,31 @@ def test_a_small_batch_is_decoded_to_the_same_messages_with_and_without_arrow(
         patch.setattr(decoding, "decode_small", lambda payload: None)
         assert found() == small
     assert [(row[2], row[4]) for row in small] == [(at, some[at - 10].value) for at in picked]
+
+
+def test_batches_of_loaded_history_are_joined() -> None:
+    """Each has the time of one message, and decoding them one by one takes a hundred times as long."""
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    messages = [Message(value=b"%d" % n, key=None if n < 8 else b"k") for n in range(10)]
+    stored = [
+        StoredBatch(
+            base=10 + n,
+            count=1,
+            appended_at=first + timedelta(days=n),
+            epoch=n // 5,
+            payload=encode(from_messages([message])),
+        )
+        for n, message in enumerate(messages)
+    ]
+    fetched = FetchedBatches(
+        incarnation=1, partition=3, start=12, until=20, log_start=0, high_watermark=30, batches=stored
+    )
+    before, keyed = batches_of(fetched, 19)
+    assert before.column("offset").to_pylist() == [12, 13, 14, 15, 16, 17]
+    assert before.column("value").to_pylist() == [b"2", b"3", b"4", b"5", b"6", b"7"]
+    assert before.column("appended_at").to_pylist() == [first + timedelta(days=n) for n in range(2, 8)]
+    assert before.column("epoch").to_pylist() == [0, 0, 0, 1, 1, 1]
+    assert (keyed.column("offset").to_pylist(), keyed.column("key").to_pylist()) == ([18], [b"k"]), "other columns"
+    table = table_of(fetched)
+    assert table.column("partition").to_pylist() == [3] * 8
+    assert table.column("appended_at").to_pylist() == [first + timedelta(days=n) for n in range(2, 10)]
