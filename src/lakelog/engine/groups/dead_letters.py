@@ -268,9 +268,7 @@ class DeadLetters:
             for cell, pids in topic.pids_by_cell().items():
                 own = [pid for pid in pids if partition is None or partition_of_id(pid) == partition]
                 by_cell.setdefault(cell, []).extend(own)
-        for cell in sorted(by_cell):
-            if begin is not None and cell < begin[0]:
-                continue
+        for cell in sorted(cell for cell in by_cell if begin is None or cell >= begin[0]):
             store, pids = self._cells[cell], sorted(by_cell[cell])
             after = begin[1] if begin is not None and cell == begin[0] else None
             until = to_ms(await store.clock())

@@ -27,7 +27,7 @@ LIST_TOPICS = read(
     "List topics by name",
     topic_info.TopicQuery,
     topic_info.TopicPage,
-    problems=(),
+    problems=(404,),
     rights=SEE,
 )
 # A producer has to know how many partitions there are, and its token may have no other right.
