@@ -30,6 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--size", choices=sizes, default=Size.CI.value, help="size of scenarios: about a tenth, or whole")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # At full size, there may be more data than memory.
+    Cluster.prefers_memory = config.getoption("--size") == Size.CI.value
+
+
 @pytest.fixture(scope="session")
 def size(pytestconfig: pytest.Config) -> Size:
     return Size(pytestconfig.getoption("--size"))

@@ -15,8 +15,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, LiteralString
+from typing import Any, ClassVar, LiteralString
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -33,7 +34,13 @@ _SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     # Several clusters share a small machine.
     "shared_buffers": "64MB",
+    # In the folder of the cluster, so that a killed one leaves nothing behind.
+    "dynamic_shared_memory_type": "mmap",
 }
+
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 8 << 30
+"""A cluster stays far below this, but a test may have several."""
 
 _LOCALE = ("-E", "UTF8", "--locale=C.UTF-8")
 
@@ -44,6 +51,12 @@ class Cluster:
     Clusters are copies of one template and share its system identifier; `own_identity` runs initdb for this one. With
     `primary`, it is a standby of that cluster, which must run: it follows it by streaming replication.
     `settings` are applied at each start: change them and restart.
+    """
+
+    prefers_memory: ClassVar[bool] = False
+    """Whether new clusters are in memory where there is room, so that nothing waits for a disk.
+
+    A test ends processes, not the machine, so that what was written is there afterwards in either case.
     """
 
     def __init__(
@@ -219,12 +232,20 @@ def _run(argv: Sequence[str]) -> None:
 
 def _new_folder() -> Path:
     # Not pytest's tmp_path: the unprivileged user cannot enter its parents.
-    folder = Path(tempfile.mkdtemp(prefix="lakelog-pg-"))
+    folder = Path(
+        tempfile.mkdtemp(prefix="lakelog-pg-", dir=_MEMORY if Cluster.prefers_memory and _has_room() else None)
+    )
     watchdog.watch_folder(str(folder))
     user = unprivileged()
     if user:
         shutil.chown(folder, user)
     return folder
+
+
+def _has_room() -> bool:
+    if not _MEMORY.is_dir():
+        return False
+    return min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available) > _ROOM_BYTES
 
 
 def _initdb(data: Path) -> None:
