@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 import lakelog
 from lakelog.errors import DeadLetterNotFound, InvalidRequest, OffsetOutOfRange
@@ -99,6 +100,11 @@ async def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: py
         assert [group.name for group in await log.groups(contains="il", limit=1)] == ["billing"]
         assert await log.groups(contains="il", after="billing") == await log.groups(contains="x") == []
         assert [topic.name for topic in await log.topics(group="billing")] == ["orders"]
+        orders = log.topic("orders")
+        described = (await orders.stats(described=True)).described
+        assert described is not None and described.now is not None
+        assert replace(described, now=None) == replace(await orders.describe(), now=None)
+        assert (await orders.stats()).described is None
         names = await log.inventory()
         assert (names.topics, names.groups) == (("orders", "other"), ("billing",))
         assert calls == [None, "billing"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 import lakelog
 from lakelog.errors import DeadLetterNotFound, InvalidRequest, OffsetOutOfRange
@@ -96,6 +97,11 @@ def test_pages_of_groups_are_followed_to_the_end(url: str, monkeypatch: pytest.M
         assert [group.name for group in log.groups(contains="il", limit=1)] == ["billing"]
         assert log.groups(contains="il", after="billing") == log.groups(contains="x") == []
         assert [topic.name for topic in log.topics(group="billing")] == ["orders"]
+        orders = log.topic("orders")
+        described = (orders.stats(described=True)).described
+        assert described is not None and described.now is not None
+        assert replace(described, now=None) == replace(orders.describe(), now=None)
+        assert (orders.stats()).described is None
         names = log.inventory()
         assert (names.topics, names.groups) == (("orders", "other"), ("billing",))
         assert calls == [None, "billing"]

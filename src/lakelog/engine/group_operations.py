@@ -47,7 +47,10 @@ def _bind_reads(verbs: Verbs, engine: Engine) -> None:
     verbs.bind(groups.LAG, lag)
     verbs.bind(groups.LEASES, leases)
     verbs.bind_scoped(groups.GROUP_HISTORY, engine.timeline.read)
-    verbs.bind(groups.TOPIC_STATS, lambda caller, asked: engine.groups.stats(caller.scope, asked.topic))
+    verbs.bind(
+        groups.TOPIC_STATS,
+        lambda caller, asked: engine.groups.stats(caller.scope, asked.topic, described=asked.described),
+    )
 
 
 def _bind_changes(verbs: Verbs, engine: Engine) -> None:

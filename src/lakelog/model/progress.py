@@ -15,6 +15,7 @@ from lakelog.model.group import GroupInfo
 from lakelog.model.ranges import to_ranges
 from lakelog.model.structs import Name, Request, Value
 from lakelog.model.stuck import Stuck
+from lakelog.model.topic_info import TopicInfo
 
 MAX_GROUP_PAGE = 1000
 MAX_EXPLAINED = 10
@@ -94,6 +95,13 @@ class TopicGroupsRequest(Request, frozen=True, kw_only=True):
     """A topic whose groups are all paused or resumed."""
 
     topic: Name
+
+
+class TopicStatsRequest(Request, frozen=True, kw_only=True):
+    """A topic whose figures are asked for."""
+
+    topic: Name
+    described: Annotated[bool, Meta(description="Whether the reply has the description of the topic too.")] = False
 
 
 class GroupList(Value, frozen=True, kw_only=True):
@@ -312,7 +320,7 @@ class GroupStats(Value, frozen=True, kw_only=True):
     committed: Mapping[int, int]
 
 
-class TopicStats(Value, frozen=True, kw_only=True):
+class TopicStats(Value, frozen=True, kw_only=True, omit_defaults=True):
     """The figures of a topic.
 
     Attributes:
@@ -323,6 +331,7 @@ class TopicStats(Value, frozen=True, kw_only=True):
         newest_at: When the newest message was appended; None if there is none.
         dead_letters: How many dead letters its groups have.
         groups: The figures of each group that reads the topic.
+        described: The description of the topic, with its partitions. None if it was not asked for.
     """
 
     topic: str
@@ -332,6 +341,7 @@ class TopicStats(Value, frozen=True, kw_only=True):
     newest_at: datetime | None
     dead_letters: int
     groups: tuple[GroupStats, ...]
+    described: TopicInfo | None = None
 
 
 def show_partitions(partitions: Mapping[str, Sequence[int]]) -> str:

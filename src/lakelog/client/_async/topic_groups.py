@@ -17,7 +17,7 @@ from lakelog.model.arguments import check_text, check_time, check_whole, refusal
 from lakelog.model.group import Assignor, Order
 from lakelog.model.limits import MAX_PARTITIONS
 from lakelog.model.names import check_name
-from lakelog.model.progress import GroupTopicQuery, PauseRequest, TopicGroupsRequest, TopicStats
+from lakelog.model.progress import GroupTopicQuery, PauseRequest, TopicGroupsRequest, TopicStats, TopicStatsRequest
 from lakelog.model.seek import SeekRequest, Skipped, SkipRequest, Sought
 from lakelog.wire.operations import groups as operations
 
@@ -249,9 +249,15 @@ class AsyncTopicGroups(Generic[T]):
         request = GroupTopicQuery(group=check_name("group", group), topic=self._state.name)
         return (await self._state.calls.call(operations.LAG, request)).lag
 
-    async def stats(self) -> TopicStats:
-        """Return figures of the topic: messages, partitions, oldest and newest message, and the lag of each group."""
-        return await self._state.calls.call(operations.TOPIC_STATS, TopicGroupsRequest(topic=self._state.name))
+    async def stats(self, *, described: bool = False) -> TopicStats:
+        """Return figures of the topic: messages, partitions, oldest and newest message, and the lag of each group.
+
+        Args:
+            described: Whether the figures have the description of the topic, so that it needs no call of its own.
+                Default: False.
+        """
+        request = TopicStatsRequest(topic=self._state.name, described=described)
+        return await self._state.calls.call(operations.TOPIC_STATS, request)
 
     def dead_letters(self, group: str) -> AsyncDeadLetters:
         """Return the dead letters of a group in this topic, to list, redrive or discard them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import urlencode
 
 from lakelog.client._async.topic import AsyncTopic
@@ -22,7 +21,9 @@ async def _show(view: View) -> Values:
     where = view.query.get("where", "").strip()
     if where:
         parse(where)
-    info, stats = await asyncio.gather(topic.describe(), topic.stats())
+    stats = await topic.stats(described=True)
+    info = stats.described
+    assert info is not None, "it was asked for"
     partitions = info.partition_list
     largest = sorted(partitions, key=lambda each: (-each.bytes, each.partition))
     return {

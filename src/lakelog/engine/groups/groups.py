@@ -165,11 +165,11 @@ class Groups:
         silent = await self._progress.silent_cells(found for found, _ in read)
         return await self._progress.read(group, read, members, silent)
 
-    async def stats(self, scope: Scope, topic: str) -> TopicStats:
-        """Return the figures of a topic, and the progress of each of its groups."""
+    async def stats(self, scope: Scope, topic: str, *, described: bool = False) -> TopicStats:
+        """Return the figures of a topic, the progress of each of its groups and, if `described`, its description."""
         found = await self._topics.refresh(scope, topic)
         readers = await self._catalog.groups.group_topic_list_by_topic(found)
-        return await self._progress.stats(found, readers)
+        return await self._progress.stats(found, readers, described=described)
 
     async def positions(self, scope: Scope, name: str, topic: str) -> builtins.list[GroupPosition]:
         """Return the committed offset and position epoch of each partition; nothing if the group has no position."""

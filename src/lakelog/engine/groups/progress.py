@@ -25,11 +25,13 @@ from lakelog.engine.leasing.journal_reader import GroupPartitions
 from lakelog.engine.leasing.journals import Journals
 from lakelog.engine.log.damage import DamageTest
 from lakelog.engine.log.extents import Extents
+from lakelog.engine.log.topics import topic_info
 from lakelog.errors import LakelogError
 from lakelog.model.group import Group, GroupTopic
 from lakelog.model.progress import GroupStats, LeaseInfo, PartitionProgress, TopicStats
 from lakelog.model.times import to_ms, to_time
 from lakelog.model.topic import Topic
+from lakelog.model.topic_info import TopicInfo
 from lakelog.storage.store import Head, ReadResult
 
 Reader = tuple[Group, Sequence[tuple[Topic, GroupTopic]], MembersInfo]
@@ -205,7 +207,9 @@ class ProgressReader:
             found.append(structs.replace(one, status=Status.NO_POSITION, stuck=stuck))
         return found
 
-    async def stats(self, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]]) -> TopicStats:
+    async def stats(
+        self, topic: Topic, readers: Sequence[tuple[Group, GroupTopic]], *, described: bool = False
+    ) -> TopicStats:
         decided = await self._decided([(group, topic, group_topic) for group, group_topic in readers])
         dead = await self._dead_counts(topic, [group for group, _ in readers])
         groups = tuple(
@@ -223,7 +227,11 @@ class ProgressReader:
             newest_at=to_time(max((to_ms(head.appended_at) for head in filled.values()), default=None)),
             dead_letters=sum(group.dead_letters for group in groups),
             groups=groups,
+            described=await self._described(topic, heads) if described else None,
         )
+
+    async def _described(self, topic: Topic, heads: Mapping[int, Head]) -> TopicInfo:
+        return topic_info(topic, [heads[each] for each in sorted(heads)], await self._cells[topic.cells[0]].clock())
 
     async def dead_count(self, group: Group, topics: Iterable[Topic], silent: Collection[int] = ()) -> int:
         """Return the number of dead letters in these topics, without those in `silent` cells."""

@@ -186,7 +186,7 @@ TOPIC_STATS = read(
     "topic_stats",
     f"{_TOPIC}/stats",
     "Return the figures of a topic and of its groups",
-    progress.TopicGroupsRequest,
+    progress.TopicStatsRequest,
     progress.TopicStats,
     rights=SEE,
 )
