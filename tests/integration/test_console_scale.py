@@ -41,7 +41,7 @@ PARTITIONS = 4
 PAGE_MS = 300
 """The most that 95 of 100 views of a page may take."""
 SLOW = {
-    "overview",  # It has figures of all groups.
+    "overview", "groups by lag",  # They have figures of all groups.
     "dead_letters", "redrive",  # They count all dead letters of the group by cause.
     "wide topic",  # It has figures of 10,000 partitions.
 }  # fmt: skip
@@ -208,6 +208,7 @@ def test_the_time_of_each_page(large: Large, size: Size) -> None:
     paths = {
         **PATHS,
         "a month of a group": "groups/billing?span=30d",
+        "groups by lag": "groups?sort=lag",
         "wide topic": "topics/wide",
         "cluster": f"groups/billing/dead?cluster={cluster}",
         "redrive of a cluster": f"groups/billing/redrive?cluster={cluster}&edit=set&field=total&value=17",
