@@ -152,6 +152,7 @@ def test_groups_are_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await names("groups") == (["abc", "billing"], ["?sort=name&after=billing"])
             assert await names("groups?after=billing") == (["bills", "email"], ["?sort=name", "?sort=name&after=email"])
             assert await names("groups?after=email") == (["shipping"], ["?sort=name"])
+            assert await names("groups?after=shipping") == ([], ["?sort=name"])
             assert await names("groups?q=Bill") == (["billing", "bills"], [])
             assert await names("groups?sort=lag&q=i") == (["billing", "bills"], ["?sort=lag&q=i&after=bills"])
             following = (["email", "shipping"], ["?sort=lag&q=i"])
