@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from lakelog.client.reading.messages import ReceivedMessage
+from lakelog.client.reading.parquet import to_parquet
 from lakelog.model.json_values import shown_value, text_of
 from lakelog.model.masks import MASK, MASKED, Masks
 
@@ -60,7 +61,7 @@ class Row:
         """Return the message as a line of JSON, with the fields of a fetch."""
         key = text_of(self.key)
         shown = MASK if self.value == MASKED else shown_value(self.value, self.content_type)
-        fields: dict[str, Any] = {
+        named: dict[str, Any] = {
             "id": self.id,
             "partition": self.partition,
             "offset": self.offset,
@@ -74,8 +75,19 @@ class Row:
             "idempotency_key": self.idempotency_key,
             "lineage": self.lineage,
         }
-        given = {name: each for name, each in fields.items() if each is not None}
+        given = {name: each for name, each in named.items() if each is not None}
         return msgspec.json.encode(given if shown is None else {**given, "value": shown}) + b"\n"
+
+
+def lines_of(rows: Sequence[Row]) -> bytes:
+    """Return messages as lines of JSON."""
+    return b"".join(row.line() for row in rows)
+
+
+def parquet_of(rows: Sequence[Row]) -> bytes:
+    """Return messages as a Parquet file, with the columns of a fetch and their ids."""
+    columns = {each.name: [getattr(row, each.name) for row in rows] for each in fields(Row)}
+    return to_parquet({**columns, "headers": [list(row.headers.items()) for row in rows]})
 
 
 def row_of(message: ReceivedMessage[object], masks: Masks) -> Row:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from html import unescape
 
+import pyarrow.parquet as pq
 import pytest
 
 from lakelog.console.page import Form
@@ -37,7 +39,7 @@ PLACES: Mapping[str, str] = {
     "redrive without a field": "groups/billing/redrive?edit=remove&field=n",
     "redrive with another value": "groups/billing/redrive?edit=replace&value=1",
     "dead letters by filter": f"{DEAD}?where=failures+%3D+1",
-    **{each.path: f"{MESSAGES}.jsonl" for each in DOWNLOADS},
+    **{each.path: each.path.format(topic="orders") for each in DOWNLOADS},
     "search": f"{MESSAGES}.jsonl?where=value.n+%3D+1",
 }
 """The paths of pages and files, by their names."""
@@ -45,7 +47,7 @@ SHOWN = {
     *("messages", "messages by filter", "messages by offset", "message of a topic", "message found by its id", "text"),
     *("dead_letters", "dead letters by filter", "a cluster"),
     *("redrive", "redrive as it is", "redrive without a field", "redrive with another value"),
-    *("topics/{topic}/messages.jsonl", "search", "topics/{topic}/tail"),
+    *("topics/{topic}/messages.jsonl", "topics/{topic}/messages.parquet", "search", "topics/{topic}/tail"),
 }
 """Those that show the secret if the topic has no masks."""
 
@@ -92,7 +94,10 @@ async def _seen(browser: Browser) -> dict[str, str]:
     for name, path in PLACES.items():
         reply = await browser.get(path)
         assert reply.status == 200, (name, reply.body)
-        seen[name] = unescape(reply.body.decode())
+        is_parquet = path.endswith(".parquet")
+        seen[name] = (
+            str(pq.read_table(io.BytesIO(reply.body)).to_pylist()) if is_parquet else unescape(reply.body.decode())
+        )
     clusters = re.findall(r"dead\?cluster=([0-9a-f]{12})", seen["dead_letters"])
     pages = [await browser.get(f"{DEAD}?cluster={cluster}") for cluster in dict.fromkeys(clusters)]
     seen["a cluster"] = "".join(page.body.decode() for page in pages)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 from collections.abc import Iterator
 from html import unescape
 from itertools import count
 
+import pyarrow.parquet as pq
 import pytest
 
 import lakelog
@@ -156,7 +158,15 @@ def test_a_search_shows_its_budget_and_a_download_has_the_same_messages() -> Non
             file = await browser.get(unescape(link))
             assert (file.status, file.headers["content-type"]) == (200, "application/x-ndjson")
             assert file.headers["content-disposition"] == 'attachment; filename="orders.jsonl"'
-            assert [json.loads(line)["value"] for line in file.body.splitlines()] == [{"n": 2}] * 3
+            lines = [json.loads(line) for line in file.body.splitlines()]
+            assert [line["value"] for line in lines] == [{"n": 2}] * 3
+            file = await browser.get(unescape(link).replace(".jsonl", ".parquet"))
+            assert file.headers["content-disposition"] == 'attachment; filename="orders.parquet"'
+            found = pq.read_table(io.BytesIO(file.body)).to_pylist()
+            assert [(row["id"], json.loads(row["value"])) for row in found] == [(x["id"], x["value"]) for x in lines]
+            assert (found[0]["key"], found[0]["headers"]) == (None, [])
+            empty = await browser.get("topics/orders/messages.parquet?where=value.n+%3D+99")
+            assert pq.read_table(io.BytesIO(empty.body)).num_rows == 0
 
     asyncio.run(scenario())
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
 
 from lakelog.client._async.topic import AsyncTopic
 from lakelog.client.reading.masking import masks_of
-from lakelog.console.message_rows import Row, rows_of
+from lakelog.console.message_rows import Row, lines_of, parquet_of, rows_of
 from lakelog.console.page import Download, File, Form, Page, Values, View
 from lakelog.console.search import Search, Wanted, search
 from lakelog.console.times import time_of
@@ -22,7 +22,7 @@ from lakelog.model.topic_info import TopicInfo
 SHOWN = 50
 DOWNLOADED = 5000
 """The most messages of a download."""
-_NO_LINKS = dict.fromkeys(("link", "download", "older", "newer", "on"), "")
+_NO_LINKS = dict.fromkeys(("link", "jsonl", "parquet", "older", "newer", "on"), "")
 _FIELDS = ("partition", "from", "offset", "time", "key", "where")
 
 
@@ -131,19 +131,28 @@ def _links(
     given = {name: text for name, text in fields.items() if text}
     if found is not None:
         begun = {} if asked.begin.place is None else _cursor(asked.begin)
-        links = {"link": _url(path, given, begun), "download": _url(f"{path}.jsonl", given, begun)}
+        links = _same(path, given, begun)
         return links if found.place is None else {**links, "on": _url(path, given, _cursor(found))}
     if not shown:
         return {}
     partition, first, last = shown[0].partition, shown[0].offset, shown[-1].offset
     end = next(each for each in info.partition_list if each.partition == partition)
     here = {"partition": str(partition), "offset": str(first)}
-    links = {"link": _url(path, here), "download": _url(f"{path}.jsonl", here)}
+    links = _same(path, here)
     if first > end.log_start:
         links["older"] = _url(path, {**here, "offset": str(max(end.log_start, first - SHOWN))})
     if last + 1 < end.high_watermark:
         links["newer"] = _url(path, {**here, "offset": str(last + 1)})
     return links
+
+
+def _same(path: str, *parameters: dict[str, str]) -> dict[str, str]:
+    """Return the links to these messages for good: to the page and to its downloads."""
+    return {
+        "link": _url(path, *parameters),
+        "jsonl": _url(f"{path}.jsonl", *parameters),
+        "parquet": _url(f"{path}.parquet", *parameters),
+    }
 
 
 def _cursor(at: Search) -> dict[str, str]:
@@ -170,12 +179,18 @@ def copies_of(topic: str, partition: int, offset: int, count: int) -> list[tuple
     ]
 
 
-async def _download(view: View) -> File:
-    topic = view.log.topic(view.path["topic"])
-    info = await topic.describe()
-    shown, _ = await read(topic, info, asked_of(Form(view.query), info), DOWNLOADED)
-    return File(name=f"{info.name}.jsonl", media="application/x-ndjson", content=b"".join(row.line() for row in shown))
+def _download(suffix: str, media: str, written: Callable[[Sequence[Row]], bytes]) -> Download:
+    async def run(view: View) -> File:
+        topic = view.log.topic(view.path["topic"])
+        info = await topic.describe()
+        shown, _ = await read(topic, info, asked_of(Form(view.query), info), DOWNLOADED)
+        return File(name=f"{info.name}.{suffix}", media=media, content=await asyncio.to_thread(written, shown))
+
+    return Download(name=f"messages as {suffix}", path=f"topics/{{topic}}/messages.{suffix}", run=run)
 
 
 PAGE = Page(name="messages", path="topics/{topic}/messages", title="Messages of {topic}", show=_show)
-DOWNLOADS = (Download(name="messages", path="topics/{topic}/messages.jsonl", run=_download),)
+DOWNLOADS = (
+    _download("jsonl", "application/x-ndjson", lines_of),
+    _download("parquet", "application/vnd.apache.parquet", parquet_of),
+)
