@@ -5,7 +5,7 @@ It is imported with the first messages, because Arrow loads slowly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import repeat
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from lakelog.batches.encoding import PREFIX
 from lakelog.client.publishing.codec import Codec
 from lakelog.client.reading.messages import EPOCH, ReceivedMessage
 from lakelog.client.values import FetchResult
+from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, StoredBatch
 from lakelog.model.ranges import from_ranges
 from lakelog.wire.leases import LeaseHead, PieceHead
@@ -31,6 +32,8 @@ _JOINED_BYTES = 4096
 """Batches up to this size are joined with the next one: decoding one costs more than copying it."""
 
 _MICROSECOND = timedelta(microseconds=1)
+_Part = tuple[pa.RecordBatch, int, Any, Any]
+"""Messages with their first offset, their times and their epochs."""
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -62,21 +65,32 @@ def clipped(fetched: FetchedBatches) -> Iterator[tuple[StoredBatch, pa.RecordBat
             yield stored, decode(stored.payload).slice(first - stored.base, last - first), first
 
 
-def _joined(fetched: FetchedBatches, end: int | None = None) -> Iterator[tuple[pa.RecordBatch, int, Any, Any]]:
-    """Yield batches of the requested messages below `end`: batch, first offset, times and epochs.
+def _joined(fetched: FetchedBatches, end: int | None = None) -> Iterator[_Part]:
+    """Yield batches of the requested messages below `end`.
 
     Small batches are joined. A batch has one time, so history that was loaded may have a batch for each message.
     """
     until = fetched.until if end is None else min(fetched.until, end)
     for run in _runs(fetched.batches):
-        base, counts = run[0].base, [stored.count for stored in run]
-        first, last = max(base, fetched.start), min(run[-1].end, until)
-        if first < last:
-            kept = slice(first - base, last - base)
-            times = np.array([(stored.appended_at - EPOCH) // _MICROSECOND for stored in run], np.int64)
-            epochs = np.array([stored.epoch for stored in run], np.int32)
-            batch = decode_all([stored.payload for stored in run]).slice(first - base, last - first)
-            yield batch, first, np.repeat(times, counts)[kept], np.repeat(epochs, counts)[kept]
+        try:
+            parts: Iterable[_Part | None] = [_part_of(run, fetched.start, until)]
+        except (pa.ArrowException, LakelogError, OSError, ValueError, KeyError, IndexError):
+            # The batches before the damaged one can be read.
+            parts = (_part_of([stored], fetched.start, until) for stored in run)
+        yield from (part for part in parts if part is not None)
+
+
+def _part_of(run: Sequence[StoredBatch], start: int, until: int) -> _Part | None:
+    """Return the messages of adjacent batches from `start` on and below `until`; None if there are none."""
+    base, counts = run[0].base, [stored.count for stored in run]
+    first, last = max(base, start), min(run[-1].end, until)
+    if first >= last:
+        return None
+    kept = slice(first - base, last - base)
+    times = np.array([(stored.appended_at - EPOCH) // _MICROSECOND for stored in run], np.int64)
+    epochs = np.array([stored.epoch for stored in run], np.int32)
+    batch = decode_all([stored.payload for stored in run]).slice(first - base, last - first)
+    return batch, first, np.repeat(times, counts)[kept], np.repeat(epochs, counts)[kept]
 
 
 def _runs(batches: Iterable[StoredBatch]) -> Iterator[list[StoredBatch]]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,3 +158,18 @@ def test_batches_of_loaded_history_are_joined() -> None:
     table = table_of(fetched)
     assert table.column("partition").to_pylist() == [3] * 8
     assert table.column("appended_at").to_pylist() == [first + timedelta(days=n) for n in range(2, 10)]
+
+
+def test_the_batches_before_a_damaged_one_are_read() -> None:
+    payload = encode(from_messages([Message(value=b"v")]))
+    damaged = payload[:8] + b"\xff" * 12 + payload[20:]
+    stored = [
+        StoredBatch(base=n, count=1, appended_at=datetime(2026, 1, 1, tzinfo=UTC), epoch=0, payload=each)
+        for n, each in enumerate((payload, payload, damaged))
+    ]
+    found = batches_of(
+        FetchedBatches(incarnation=1, partition=0, start=0, until=3, log_start=0, high_watermark=3, batches=stored), 3
+    )
+    assert [next(found).column("offset").to_pylist() for _ in range(2)] == [[0], [1]]
+    with pytest.raises((pa.ArrowException, OSError, ValueError)):
+        next(found)
