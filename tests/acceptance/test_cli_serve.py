@@ -95,6 +95,8 @@ def test_it_serves_until_sigterm(cli: Cli) -> None:
         known.run("topics", "create", "t")
         assert known.run("publish", "t", "--value", "x").json["offset"] == 0
         assert health(url)["durable"] is True
+        # One of the processes has the metrics, and another one may be ready first.
+        eventually(lambda: _answers(f"http://{metrics}/v1/metrics"), what="it has metrics")
         with urllib.request.urlopen(f"http://{metrics}/v1/metrics", timeout=30) as answer:
             assert b"lakelog_group_series_left_out 0.0" in answer.read(), "without a token"
         cli.run("tokens", "revoke", made["id"])

@@ -112,6 +112,24 @@ async def succeeds(call: Callable[[], Awaitable[object]], *, within: float = 10.
             return
 
 
+async def commits_wait(pair: Pair, admin: asyncpg.Connection) -> None:
+    """Return when a commit waits for a standby. The checkpointer makes the setting known, some time after a reload."""
+    cancel = "select count(pg_cancel_backend(pid)) from pg_stat_activity where wait_event = 'SyncRep'"
+    prober = await asyncpg.connect(pair.url_of(pair.primary))
+
+    async def one_waited() -> bool:
+        probe = asyncio.create_task(prober.execute("select pg_logical_emit_message(true, 'probe', '')"))
+        waited = False
+        while not probe.done():
+            waited = bool(await admin.fetchval(cancel)) or waited
+            await asyncio.wait([probe], timeout=0.01)
+        await probe
+        return waited
+
+    await eventually_async(one_waited, what="commits wait for a standby")
+    await prober.close()
+
+
 async def test_S3_after_a_promotion_without_the_last_writes_only_new_messages_are_delivered(pair: Pair) -> None:
     async with engine_on(pair.url) as (engine, scope):
         await engine.topics.create(scope, "orders", 1)
@@ -164,7 +182,7 @@ async def test_S10_a_repeated_ack_is_only_confirmed_if_the_standby_has_it(pair: 
         admin = await asyncpg.connect(pair.url_of(pair.primary))
         await admin.execute("alter system set synchronous_standby_names = '*'")
         await admin.execute("select pg_reload_conf()")
-        await eventually_async(lambda: admin.fetchval("select current_setting('synchronous_standby_names') = '*'"))
+        await commits_wait(pair, admin)
         # A URL of its own, so that it shares nothing with the first server.
         async with engine_on(pair.url_of(pair.primary)) as (other, _):
             acking = asyncio.create_task(ack(engine, scope, lease))
@@ -284,9 +302,7 @@ async def test_a_cancelled_wait_for_the_standby_is_an_unknown_outcome(pair: Pair
     pair.primary.execute("alter system set synchronous_standby_names = '*'")
     pair.primary.execute("select pg_reload_conf()")
     try:
-        await eventually_async(
-            lambda: admin.fetchval("select current_setting('synchronous_standby_names') = '*'"), within=5
-        )
+        await commits_wait(pair, admin)
         assert (await store.durability()).synchronous_standby
         from tests.integration.test_postgres_faults import PID, append_of
 
@@ -317,7 +333,7 @@ async def test_S1_no_publish_whose_wait_was_cancelled_is_acknowledged(pair: Pair
         admin = await asyncpg.connect(pair.url_of(pair.primary))
         await admin.execute("alter system set synchronous_standby_names = '*'")
         await admin.execute("select pg_reload_conf()")
-        await eventually_async(lambda: admin.fetchval("select current_setting('synchronous_standby_names') = '*'"))
+        await commits_wait(pair, admin)
         for number in range(cancels):
             publishing = asyncio.create_task(publish(engine, scope, b"doubtful-%d" % number))
             while not publishing.done():

@@ -189,7 +189,8 @@ async def test_a_batch_that_takes_too_long_has_failed(is_async: bool) -> None:
         await finished(log)
         counts = log.counts["work/g"]
         ends.set()
-        assert counts.timed_out == counts.dead == 4
+        await eventually_async(lambda: counts.dead == 4, what="the response to the failures has arrived")
+        assert counts.timed_out == 4
         listed = [each async for each in found.dead_letters("g")]
         assert all(each.error.startswith("timeout: the handler did not end within 0.2 s") for each in listed)
 
