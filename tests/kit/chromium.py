@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 EXECUTABLE = "/usr/bin/chromium"
 _AXE = Path(__file__).parents[2] / ".parts"
@@ -17,6 +17,9 @@ document.addEventListener("securitypolicyviolation", (event) => window.ran.push(
 window.alert = window.confirm = window.prompt = (text) => window.ran.push("script: " + text);
 """
 """Records scripts that run, and files that the Content-Security-Policy refuses."""
+
+# New messages appear after up to 10 seconds: a page that is slow to read is read less often.
+expect.set_options(timeout=30_000)
 
 
 @contextmanager
