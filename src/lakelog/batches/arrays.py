@@ -8,7 +8,6 @@ Code that runs in clients and in the engine uses these functions instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelog.batches.schema import HEADERS, TIME
+from lakelog.model.times import EPOCH, MICROSECOND
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _MAX_BYTES = (1 << 31) - 1
 _PAIR = HEADERS.key_field.type, HEADERS.item_field.type
 _from_buffers = pa.Array.from_buffers
@@ -62,7 +60,7 @@ def from_list(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kind == HEADERS:
         return _headers(values, bits)
     if kind == TIME:
-        times = [0 if time is None else (time - _EPOCH) // _MICROSECOND for time in values]
+        times = [0 if time is None else (time - EPOCH) // MICROSECOND for time in values]
         return _from_buffers(TIME, len(times), [bits, pa.py_buffer(np.array(times, np.int64))])
     if kind == pa.string():
         values = [None if text is None else str.encode(text) for text in values]

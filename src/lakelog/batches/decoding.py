@@ -7,7 +7,7 @@ data from callers goes through `validate`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -20,11 +20,10 @@ from lakelog.batches.encoding import PREFIX, filled
 from lakelog.batches.schema import FETCH, FORMAT, NAMES, TIME, schema_of
 from lakelog.errors import InvalidBatch, UnsupportedFormat
 from lakelog.model.message import Message
+from lakelog.model.times import EPOCH, MICROSECOND
 
 Payload: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _SINGLE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 _FEW_BYTES = 128 << 10
 """Up to this size, decompressing in this thread is faster than using Arrow's threads on a busy machine."""
@@ -111,7 +110,7 @@ def with_positions(
     """
     count = batch.num_rows
     if isinstance(appended_at, datetime):
-        appended_at = (appended_at - _EPOCH) // _MICROSECOND
+        appended_at = (appended_at - EPOCH) // MICROSECOND
     positions = [
         from_numbers(np.full(count, partition, np.int32), pa.int32()),
         from_numbers(np.arange(base_offset, base_offset + count, dtype=np.int64), pa.int64()),

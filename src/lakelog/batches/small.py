@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence, Sized
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -21,12 +21,11 @@ import pyarrow as pa
 
 from lakelog.batches.schema import BITS, COLUMNS, FORMAT, HEADERS, TIME, TYPES, schema_of
 from lakelog.model.message import Message
+from lakelog.model.times import EPOCH, MICROSECOND
 
 FEW = 32
 """Maximum number of messages for which this is faster than Arrow."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _PREFIX = struct.Struct("<II")
 _HEAD_BYTES = 16
 """The prefix, Arrow's continuation mark, and the length of the metadata after it."""
@@ -167,7 +166,7 @@ class _Writer:
 
     def time(self, column: Sequence[datetime | None]) -> bool:
         self.valid(column)
-        self.put(_NUMBERS[len(column)].pack(*[0 if at is None else (at - _EPOCH) // _MICROSECOND for at in column]))
+        self.put(_NUMBERS[len(column)].pack(*[0 if at is None else (at - EPOCH) // MICROSECOND for at in column]))
         return True
 
     def headers(self, column: Sequence[Mapping[str, str] | None]) -> bool:

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import accumulate
 from types import TracebackType
 from typing import BinaryIO
@@ -23,14 +23,13 @@ import pyarrow.parquet as pq
 
 from lakelog.errors import ObjectStoreUnavailable, OffsetOutOfRange, SegmentDamaged, UnsupportedFormat, first_line
 from lakelog.model.segment import Segment
+from lakelog.model.times import EPOCH, MICROSECOND
 from lakelog.objectstore import ObjectStore
 from lakelog.segments.hashing import ContentHash
 from lakelog.segments.layout import columns_of_file
 from lakelog.segments.schema import FORMAT, POSITIONS, SCHEMA, TYPED
 from lakelog.segments.writer import COLUMNS_KEY, CONTENT_KEY, FORMAT_KEY, LOADED_KEY, OPTIONAL_KEY, PARTITION_KEY
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _OFFSET, _APPENDED_AT = SCHEMA.get_field_index("offset"), SCHEMA.get_field_index("appended_at")
 
 
@@ -95,7 +94,7 @@ class SegmentFile:
 
     def offset_at_time(self, time: datetime) -> int:
         """Return the first offset that was appended at `time` or later, or `end`."""
-        wanted = (time - _EPOCH) // _MICROSECOND
+        wanted = (time - EPOCH) // MICROSECOND
         footer = self._parquet.metadata
         for number, start in enumerate(self._starts):
             if footer.row_group(number).column(_APPENDED_AT).statistics.max < time:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakelog.batches import COLUMNS
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from lakelog.model.times import EPOCH
 
 
 class SegmentBatch(NamedTuple):
@@ -40,7 +39,7 @@ def split_batches(batch: pa.RecordBatch) -> list[SegmentBatch]:
         SegmentBatch(
             base=base + start,
             count=end - start,
-            appended_at=_EPOCH + timedelta(microseconds=int(times[start])),
+            appended_at=EPOCH + timedelta(microseconds=int(times[start])),
             epoch=int(epochs[start]),
             batch=messages.slice(start, end - start),
         )

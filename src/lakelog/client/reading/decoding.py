@@ -19,11 +19,11 @@ from lakelog.batches import FETCH, decode, decode_all, decode_small, rows, with_
 from lakelog.batches.arrays import from_numbers, numbers
 from lakelog.batches.encoding import PREFIX
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.reading.messages import EPOCH, ReceivedMessage
+from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.values import FetchResult
-from lakelog.errors import LakelogError
 from lakelog.model.fetch import FetchedBatches, StoredBatch
 from lakelog.model.ranges import from_ranges
+from lakelog.model.times import EPOCH, MICROSECOND
 from lakelog.wire.leases import LeaseHead, PieceHead
 
 T = TypeVar("T")
@@ -31,7 +31,6 @@ T = TypeVar("T")
 _JOINED_BYTES = 4096
 """Batches up to this size are joined with the next one: decoding one costs more than copying it."""
 
-_MICROSECOND = timedelta(microseconds=1)
 _Part = tuple[pa.RecordBatch, int, Any, Any]
 """Messages with their first offset, their times and their epochs."""
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -74,8 +73,8 @@ def _joined(fetched: FetchedBatches, end: int | None = None) -> Iterator[_Part]:
     for run in _runs(fetched.batches):
         try:
             parts: Iterable[_Part | None] = [_part_of(run, fetched.start, until)]
-        except (pa.ArrowException, LakelogError, OSError, ValueError, KeyError, IndexError):
-            # The batches before the damaged one can be read.
+        except Exception:
+            # The batches before the damaged one can be read, and the same error follows them.
             parts = (_part_of([stored], fetched.start, until) for stored in run)
         yield from (part for part in parts if part is not None)
 
@@ -87,7 +86,7 @@ def _part_of(run: Sequence[StoredBatch], start: int, until: int) -> _Part | None
     if first >= last:
         return None
     kept = slice(first - base, last - base)
-    times = np.array([(stored.appended_at - EPOCH) // _MICROSECOND for stored in run], np.int64)
+    times = np.array([(stored.appended_at - EPOCH) // MICROSECOND for stored in run], np.int64)
     epochs = np.array([stored.epoch for stored in run], np.int32)
     batch = decode_all([stored.payload for stored in run]).slice(first - base, last - first)
     return batch, first, np.repeat(times, counts)[kept], np.repeat(epochs, counts)[kept]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -12,10 +12,10 @@ import msgspec
 
 from lakelog.client.publishing.codec import Codec
 from lakelog.model.message import message_id
+from lakelog.model.times import EPOCH
 
 T = TypeVar("T")
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNSET = msgspec.UNSET
 _set = msgspec.structs.force_setattr
 

@@ -25,6 +25,7 @@ from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
 from lakelog.meters import APPENDS
 from lakelog.model.limits import MAX_BODY_BYTES
 from lakelog.model.message import Message
+from lakelog.model.times import EPOCH
 from lakelog.model.topic import IDEMPOTENCY_MEMORY
 from lakelog.storage.store import (
     Append,
@@ -46,8 +47,8 @@ larger commit.
 MAX_PARTITIONS_PER_COMMIT = 32
 MAX_MESSAGES_PER_APPEND = 20_000
 
-_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
-_LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_MILLISECOND = timedelta(milliseconds=1)
+_LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) // _MILLISECOND
 _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -309,12 +310,12 @@ def _has_relative_expiry(taken: Sequence[Sequence[PendingAppend]]) -> bool:
 
 def _dated(message: Message, expires_ms: int, clock: Clock) -> Message:
     """Return the message with its expiry in the database's time, which differs from the clock of this process."""
-    expires_at = _EPOCH + timedelta(milliseconds=min(clock.now_ms() + expires_ms, _LAST_MS))
+    expires_at = EPOCH + timedelta(milliseconds=min(clock.now_ms() + expires_ms, _LAST_MS))
     return replace(message, expires_at=expires_at, expires_ms=None)
 
 
 def _ms(time: datetime) -> int:
-    return (time - _EPOCH) // _MILLISECOND
+    return (time - EPOCH) // _MILLISECOND
 
 
 def _owners(parts: Sequence[PendingAppend]) -> dict[int, tuple[PendingAppend, int]]:

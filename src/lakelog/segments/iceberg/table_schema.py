@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelog.model.columns import TopicColumns, walk
+from lakelog.model.times import EPOCH
 from lakelog.segments.schema import SCHEMA
 from lakelog.segments.typed_values import typed_values
 
@@ -82,7 +83,7 @@ def long_bytes(value: int) -> bytes:
 
 def micros_of(time: datetime) -> int:
     """Return the microseconds since 1970."""
-    since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    since = time.astimezone(UTC) - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-Clock = Callable[[], datetime]
+from lakelog.model.times import EPOCH
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Clock = Callable[[], datetime]
 
 
 def utcnow() -> datetime:
@@ -16,4 +16,4 @@ def utcnow() -> datetime:
 
 def milliseconds(time: datetime) -> int:
     """Return whole milliseconds since 1970."""
-    return (time - _EPOCH) // timedelta(milliseconds=1)
+    return (time - EPOCH) // timedelta(milliseconds=1)

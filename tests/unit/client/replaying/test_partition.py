@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from lakelog.client.publishing.codec import Codec
-from lakelog.client.reading.messages import EPOCH, ReceivedMessage
+from lakelog.client.reading.messages import ReceivedMessage
 from lakelog.client.replaying.pacer import Pacer
 from lakelog.client.replaying.partition import PartitionReplay, split
 from lakelog.client.values import ReplayedPartition
+from lakelog.model.times import EPOCH
 
 
 def messages(first: int, end: int, keys: int | None = 3) -> list[ReceivedMessage[Any]]:
