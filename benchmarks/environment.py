@@ -133,17 +133,21 @@ class Environment:
             yield port
 
     @contextmanager
-    def kafka(self, *, wanted: bool = True, fetch: bool) -> Iterator[KafkaBroker | None]:
-        """Yield a Kafka broker; None if it is not wanted, or its jars are not there and may not be fetched."""
+    def kafka(self, *, wanted: bool = True, fetch: bool, connector: bool = False) -> Iterator[KafkaBroker | None]:
+        """Yield a Kafka broker; None if it is not wanted, or its jars are not there and may not be fetched.
+
+        With `connector`, the jars of Spark's connector are needed too.
+        """
         if not wanted:
             yield None
             return
-        if fetch:
-            parts.install("kafka")
-        if not parts.is_installed("kafka"):
-            self.notes["kafka"] = "not installed; run scripts/install --part kafka"
-            yield None
-            return
+        for part in (parts.KAFKA, parts.KAFKA_CONNECTOR) if connector else (parts.KAFKA,):
+            if fetch:
+                parts.install(part)
+            if not parts.is_installed(part):
+                self.notes["kafka"] = f"not installed; run scripts/install --part {part}"
+                yield None
+                return
         from benchmarks import kafka_broker
 
         broker = kafka_broker.KafkaBroker.start(self._supervisor)

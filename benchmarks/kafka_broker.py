@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -23,7 +23,6 @@ from benchmarks.harness import Measured
 from tests.kit.ports import free_port
 from tests.kit.process import Process, Supervisor
 
-PART = "kafka"
 CONDITIONS = "4.2.0, flush.messages=1, acks=all, idempotent, zstd"
 _READY_SECONDS = 90.0
 _FLUSH_SECONDS = 60.0
@@ -65,7 +64,7 @@ class KafkaBroker:
         identity = _java("kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]
         _java("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties))
         argv = ["bash", "-c", 'ulimit -n "$(ulimit -Hn)" && exec "$@"', "kafka"]
-        argv += ["java", _HEAP, "-cp", f"{parts.folder(PART)}/*", "kafka.Kafka", str(properties)]
+        argv += ["java", _HEAP, "-cp", f"{parts.folder(parts.KAFKA)}/*", "kafka.Kafka", str(properties)]
         process = supervisor.start(argv, ready=f"tcp://127.0.0.1:{port}", name="kafka", within=_READY_SECONDS)
         return cls(f"127.0.0.1:{port}", process)
 
@@ -79,6 +78,15 @@ class KafkaBroker:
     def delete_topic(self, topic: str) -> None:
         for deleted in self._admin.delete_topics([topic]).values():
             deleted.result()
+
+    def messages(self, topic: str) -> int:
+        """Return the number of messages that were ever appended to a topic."""
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "ends", **_QUIET})
+        try:
+            ends = [consumer.get_watermark_offsets(TopicPartition(topic, number))[1] for number in range(PARTITIONS)]
+        finally:
+            consumer.close()
+        return sum(ends)
 
     def publish(self, corpus: Corpus, messages: int) -> Measured:
         """Measure the publish of objects into a new topic, one by one, until the last acknowledgement."""
@@ -137,5 +145,5 @@ def _server(folder: Path, port: int, controller_port: int) -> Mapping[str, str |
 
 
 def _java(*arguments: str) -> str:
-    argv = ["java", "-cp", f"{parts.folder(PART)}/*", *arguments]
+    argv = ["java", "-cp", f"{parts.folder(parts.KAFKA)}/*", *arguments]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout

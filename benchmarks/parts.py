@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+KAFKA, KAFKA_CONNECTOR = "kafka", "spark-kafka"
+
 _ROOT = Path(__file__).parents[1]
 
 

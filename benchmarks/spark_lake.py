@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lakelog
+from benchmarks import spark_kafka
 from benchmarks.corpus import PARTITIONS, Corpus
 from benchmarks.environment import Environment
 from benchmarks.filled_topics import tables
@@ -55,9 +56,13 @@ class SparkLake:
 
 
 @contextmanager
-def spark_session(environment: Environment) -> Iterator[SparkSession]:
-    """Start a session on all cores, without options that shorten the start of the JVM."""
-    with local_session(_SESSION, quick=False) as spark:
+def spark_session(environment: Environment, *, connector: bool = False) -> Iterator[SparkSession]:
+    """Start a session on all cores, without options that shorten the start of the JVM.
+
+    With `connector`, it has Spark's connector for Kafka.
+    """
+    settings = {**_SESSION, **(spark_kafka.session_settings() if connector else {})}
+    with local_session(settings, quick=False) as spark:
         environment.notes["spark"] = f"{spark.version}, local[2]"
         yield spark
 
@@ -70,6 +75,7 @@ def spark_lake(
     cold_share: float = COLD_SHARE,
     columns: Mapping[str, Any] | None = None,
     corpus: Corpus | None = None,
+    connector: bool = False,
 ) -> Iterator[SparkLake]:
     """Start a server and a session, and fill the topic. `columns` are its typed columns."""
     corpus = corpus or plan.corpus
@@ -86,7 +92,7 @@ def spark_lake(
             cold_ends = {info.partition: info.high_watermark for info in topic.describe().partition_list}
             _fill(topic, corpus, plan.messages - cold)
             to_stderr(f"{cold:,} messages in {len(segments)} segments, {plan.messages - cold:,} hot")
-            with spark_session(environment) as spark:
+            with spark_session(environment, connector=connector) as spark:
                 yield SparkLake(
                     spark=spark,
                     url=served.url,
