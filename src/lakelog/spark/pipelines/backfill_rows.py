@@ -132,12 +132,11 @@ class BackfillRows:
             key=lambda each: each.number,
         )
 
-    def history(self, frame: DataFrame, partitions: Sequence[int], now: datetime, tasks: int) -> DataFrame:
-        """Return the rows of some partitions, each in one task and in order. Rows without times get `now`."""
+    def history(self, frame: DataFrame, now: datetime, tasks: int) -> DataFrame:
+        """Return the rows, those of a partition in one task and in order. Rows without times get `now`."""
         timed = frame if self.has_times else frame.withColumn(AT, F.lit(now))
         return (
-            timed.where(F.col(PLACE).isin(list(partitions)))
-            .repartition(min(tasks, len(partitions)), PLACE)
+            timed.repartition(tasks, PLACE)
             .sortWithinPartitions(PLACE, AT, *self.order)
             .select(PLACE, AT, *self.columns)
         )

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 PIPELINE = "backfill"
 SHARE_ROWS = 100_000
 """About the number of rows of a share, so that a rate is not met by long pauses."""
+_MAX_WAVES = 4
+"""The most times that a load reads all rows to write them. A run that is killed repeats one wave."""
 _PROBE = "probe"
 
 
@@ -249,7 +251,7 @@ class _Backfill:
         there = sum(part.count for number, part in parts.items() if number in decided)
         self._note(is_history=True, known=there, remaining=self._done.messages - there)
         left = [number for number in range(self._info.partitions) if number not in decided]
-        size = max(4, 2 * parallelism(self._spark))
+        size = max(4, 2 * parallelism(self._spark), -(-len(left) // _MAX_WAVES))
         for start in range(0, len(left), size):
             self._load_wave(left[start : start + size], parts)
         return self._done
@@ -267,7 +269,10 @@ class _Backfill:
         results = []
         if wanted:
             now = self._log.lake.watermarks(self._job.topic).now
-            results = write_history(self._rows.history(self._frame, wanted, now, 2 * parallelism(self._spark)), target)
+            # Without a filter, Spark computes the partition of a row once and not twice.
+            frame = self._frame if len(wanted) == len(parts) else self._frame.where(self._frame[PLACE].isin(wanted))
+            tasks = min(len(wanted), 2 * parallelism(self._spark))
+            results = write_history(self._rows.history(frame, now, tasks), target)
         if troubles := [each.error for each in results if each.error]:
             raise ObjectStoreUnavailable(f"The history could not be written: {troubles[0]}", topic=self._job.topic)
         failpoints.hit("backfill.written")
