@@ -39,7 +39,7 @@ PIPELINE = "backfill"
 SHARE_ROWS = 100_000
 """About the number of rows of a share, so that a rate is not met by long pauses."""
 _MAX_WAVES = 4
-"""The most times that a load reads all rows to write them. A run that is killed repeats one wave."""
+"""A load reads all rows in each wave, and a run that is killed repeats one."""
 _PROBE = "probe"
 
 
@@ -269,10 +269,9 @@ class _Backfill:
         results = []
         if wanted:
             now = self._log.lake.watermarks(self._job.topic).now
-            # Without a filter, Spark computes the partition of a row once and not twice.
+            # A filter computes the partition of each row again.
             frame = self._frame if len(wanted) == len(parts) else self._frame.where(self._frame[PLACE].isin(wanted))
-            tasks = min(len(wanted), 2 * parallelism(self._spark))
-            results = write_history(self._rows.history(frame, now, tasks), target)
+            results = write_history(self._rows.history(frame, now, 2 * parallelism(self._spark)), target)
         if troubles := [each.error for each in results if each.error]:
             raise ObjectStoreUnavailable(f"The history could not be written: {troubles[0]}", topic=self._job.topic)
         failpoints.hit("backfill.written")
