@@ -154,8 +154,10 @@ class Cluster:
     def create_database(self, *, template: str = "template1") -> str:
         """Create an empty database, or a copy of `template`, and return the superuser's URL for it."""
         name = f"test_{uuid.uuid4().hex[:12]}"
-        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        self.execute(statement)
+        # In memory, copying files takes half as long as writing them to the log; on a disk, it waits for checkpoints.
+        strategy = sql.SQL("file_copy" if self.folder.is_relative_to(_MEMORY) else "wal_log")
+        copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}")
+        self.execute(copy.format(sql.Identifier(name), sql.Identifier(template), strategy))
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
