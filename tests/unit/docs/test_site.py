@@ -48,6 +48,7 @@ _BROKEN_OPTIONS = """[...document.querySelectorAll("code")]
     .map((code) => code.textContent)"""
 
 
+@pytest.mark.nightly
 def test_pages_fit_a_monitor_and_a_phone_in_both_themes(site: Path) -> None:
     """Nothing is wider than the window, no option is broken between two lines, and no file is missing."""
     handler = functools.partial(QuietFiles, directory=str(site))
