@@ -87,7 +87,7 @@ def test_a_publish_wakes_subscribers(lake: Installation) -> None:
         eventually(lambda asked=asked: time.monotonic() > asked + 0.1)
         published = time.monotonic()
         lake.publish(topic, ["one", "two"])
-        taken = [wait.result(3)[0] for wait in waits]
+        taken = [wait.result(10)[0] for wait in waits]
         took.append(time.monotonic() - published)
         assert {leased.value for leased in taken} == {"one", "two"}
         for leased in taken:

@@ -285,11 +285,11 @@ async def test_a_connection_leaves_the_pool_when_its_node_becomes_read_only(pair
                 return True
             return False
 
-        await eventually_async(refused, within=2)
+        await eventually_async(refused)
         with psycopg_writable(pair.primary) as connection:
             connection.execute("alter system reset default_transaction_read_only")
         pair.primary.execute("select pg_reload_conf()")
-        await succeeds(database.check, within=5)
+        await succeeds(database.check, within=20)
     finally:
         await database.close()
 

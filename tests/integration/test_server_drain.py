@@ -75,7 +75,7 @@ def test_a_call_that_does_not_end_times_out() -> None:
             began = time.monotonic()
             os.kill(server.process.pid, signal.SIGTERM)
             assert server.process.wait(timeout=20) == 0
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 15
         assert "engine closed" in server.process.log_text()
 
 
@@ -85,7 +85,7 @@ def test_sigint_ends_at_once() -> None:
         began = time.monotonic()
         os.kill(server.process.pid, signal.SIGINT)
         assert server.process.wait(timeout=20) == 0
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8
 
 
 def _workers(server: Running) -> list[psutil.Process]:

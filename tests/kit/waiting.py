@@ -15,7 +15,7 @@ class NeverTrue(AssertionError):
     """The condition did not become true within its time limit."""
 
 
-def eventually(condition: Callable[[], T], *, within: float = 10.0, every: float = 0.02, what: str = "") -> T:
+def eventually(condition: Callable[[], T], *, within: float = 20.0, every: float = 0.02, what: str = "") -> T:
     """Poll until the condition returns a true value, and return it."""
     deadline = time.monotonic() + within
     while True:
@@ -28,7 +28,7 @@ def eventually(condition: Callable[[], T], *, within: float = 10.0, every: float
 
 
 async def eventually_async(
-    condition: Callable[[], T | Awaitable[T]], *, within: float = 10.0, every: float = 0.02, what: str = ""
+    condition: Callable[[], T | Awaitable[T]], *, within: float = 20.0, every: float = 0.02, what: str = ""
 ) -> T:
     """Like `eventually`, without blocking the event loop; the condition may be a coroutine function."""
     deadline = time.monotonic() + within

@@ -48,7 +48,7 @@ async def test_a_topic_that_was_altered_elsewhere_is_read_again_at_once() -> Non
         async def is_altered() -> bool:
             return (await other.topics.find(scope, "orders")).settings.idempotency_memory == LONG
 
-        await eventually_async(is_altered, within=5)
+        await eventually_async(is_altered)
 
 
 async def test_a_topic_that_was_deleted_elsewhere_is_not_cached_any_longer() -> None:
@@ -56,7 +56,7 @@ async def test_a_topic_that_was_deleted_elsewhere_is_not_cached_any_longer() -> 
         await one.topics.create(scope, "orders")
         await other.topics.find(scope, "orders")
         await one.topics.delete(scope, "orders")
-        await eventually_async(lambda: other.topics.cached(scope, "orders") is None, within=5)
+        await eventually_async(lambda: other.topics.cached(scope, "orders") is None)
 
 
 @pytest.mark.parametrize("verb", ["topic_alter", "topic_delete", "group_alter"])
@@ -84,9 +84,9 @@ async def test_a_change_of_unknown_outcome_is_announced(verb: str, monkeypatch: 
             else:
                 await one.groups.pause(scope, "billing")
         if verb.startswith("group"):
-            await eventually_async(lambda: not other.group_directory.is_current(group), within=5)
+            await eventually_async(lambda: not other.group_directory.is_current(group))
         else:
-            await eventually_async(lambda: other.topics.cached(scope, "orders") is not topic, within=5)
+            await eventually_async(lambda: other.topics.cached(scope, "orders") is not topic)
 
 
 class SlowCatalog(MemoryCatalog):
@@ -175,7 +175,7 @@ async def test_a_change_of_members_that_was_not_announced_reaches_consumers_that
         waiting = asyncio.create_task(one.leases.consume(scope, request))
         await asyncio.sleep(0.1)
         await other.members.join(scope, JoinRequest(group="billing", topics=("orders",), member_id="bob"))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(8):
             assert not (await waiting).leases, "the wait ends, because the assignment of the member changed"
 
 

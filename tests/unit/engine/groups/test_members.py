@@ -375,7 +375,7 @@ async def test_a_lost_announcement_is_made_good_within_a_second(monkeypatch: pyt
         group = await one.group()
 
         knows: Callable[[], bool | Awaitable[bool]] = partial(one.knows, group, "A", 2)
-        await eventually_async(knows, within=3)
+        await eventually_async(knows)
 
 
 async def test_s17_a_lost_race_is_decided_again() -> None:

@@ -414,5 +414,5 @@ async def test_a_server_that_takes_over_knows_when_the_leases_of_another_are_ove
         async def again() -> list[Leased]:
             return await both.consume(both.two, "w2")
 
-        (found,) = await eventually_async(again, within=5, every=0.05)
+        (found,) = await eventually_async(again, every=0.05)
         assert found.offsets == lease.offsets and found.suspect

@@ -127,7 +127,7 @@ def test_an_idle_one_hears_of_its_replacement_by_its_heartbeat(log: Any) -> None
     first.begin(AT)
     second = StreamMember(log, WISH)
     second.begin(AT)
-    eventually(lambda: first._failure, within=5)
+    eventually(lambda: first._failure)
     with pytest.raises(StaleGeneration, match="replaced by"):
         first.confirm()
     second.leave()
@@ -158,7 +158,7 @@ def test_one_that_is_to_share_stops_rather_than_gives_up_a_part(log: Any) -> Non
     member = StreamMember(log, WISH)
     member.begin(AT)
     log.group("features").join(JoinRequest(group="features", topics=("orders",), member_id="guest", **CURSOR))
-    failure = eventually(lambda: member._failure, within=5)
+    failure = eventually(lambda: member._failure)
     assert "guest" in str(failure)
     [guest] = [each for each in log.group("features").describe().members if each.member_id == "guest"]
     assert not guest.assigned
