@@ -542,6 +542,25 @@ def test_a_key_table_is_the_dict_of_the_newest_values_although_runs_fail_and_par
         latest(spark, "planned")
 
 
+@pytest.mark.nightly
+def test_a_key_table_of_few_keys_needs_few_tasks(spark: SparkSession, log: lakelog.Lakelog) -> None:
+    """Whatever the number of partitions that Spark shuffles rows to: a task takes longer than its few rows."""
+    publish(log, "counted", 20)
+    context, name = spark.sparkContext, "spark.sql.shuffle.partitions"
+    usual = spark.conf.get(name)
+    spark.conf.set(name, "60")
+    context.setJobGroup("counted", "")
+    try:
+        assert update_latest(spark, "counted").keys == 7
+    finally:
+        spark.conf.set(name, usual)
+        context.setLocalProperty("spark.jobGroup.id", None)
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup("counted")]
+    stages = [tracker.getStageInfo(each) for job in jobs if job is not None for each in job.stageIds]
+    assert max(each.numTasks for each in stages if each is not None) <= 4 * context.defaultParallelism
+
+
 def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
     publish(log, "endless", 200)
     running = cli.popen(

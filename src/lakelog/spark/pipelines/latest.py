@@ -225,7 +225,8 @@ def _merge(
 ) -> tuple[list[KeyFile], list[int]]:
     """Write the buckets with new keys again. Return their files, and the buckets."""
     new = planned_frame(spark, connection, plan).where("key IS NOT NULL AND target_group IS NULL")
-    fresh = _newest(new).withColumn(BUCKET, _bucket(table.buckets)).persist()
+    # Spark does not combine the small partitions of a shuffle in a frame that is kept: each would be a task.
+    fresh = _newest(new).coalesce(2 * parallelism(spark)).withColumn(BUCKET, _bucket(table.buckets)).persist()
     try:
         touched = sorted(row[BUCKET] for row in fresh.select(BUCKET).distinct().collect())
         old = [each for each in table.files if each.bucket in touched]
