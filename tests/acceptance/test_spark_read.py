@@ -245,6 +245,27 @@ def test_only_files_of_the_range_are_opened(lake: Lake) -> None:
     assert files(until=at) == names[:2]
 
 
+def test_spark_looks_for_files_in_a_few_tasks(lake: Lake) -> None:
+    """With a task for each file, which is Spark's default, starting tasks takes most of the time."""
+    append(filled(lake, "many", 900, partitions=1), 900, partitions=1)
+    files = len(tier_by_hand(lake.log, "many", segment_bytes=1))
+    context, name = lake.spark.sparkContext, "spark.sql.sources.parallelPartitionDiscovery"
+    before = lake.spark.conf.get(f"{name}.parallelism")
+    lake.spark.conf.set(f"{name}.threshold", "1")
+    try:
+        context.setJobGroup("listing", "")
+        topic(lake.spark, "many", url=lake.url)
+    finally:
+        lake.spark.conf.unset(f"{name}.threshold")
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup("listing")]
+    stages = [tracker.getStageInfo(each) for job in jobs if job is not None for each in job.stageIds]
+    tasks = [stage.numTasks for stage in stages if stage is not None]
+    assert files > 8 and tasks == [4 * context.defaultParallelism]
+    assert lake.spark.conf.get(f"{name}.parallelism") == before
+
+
 def test_all_columns_are_the_same_from_either_place(lake: Lake) -> None:
     made = lake.log.topic("columns")
     made.create(1)

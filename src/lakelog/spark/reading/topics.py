@@ -6,14 +6,15 @@ offsets that follow. Messages published later are not included, even if the Data
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 _PATH_NOT_FOUND = "PATH_NOT_FOUND"
 _TRIES = 3
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_WAVES = 4
+"""Tasks per core that look for files."""
 
 
 def topic(
@@ -199,7 +203,28 @@ def _parquet(spark: SparkSession, plan: Plan, read_ranges: Iterable[ReadRange], 
     )
     # A session may be configured to ignore missing files, which would be a silent gap here.
     strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "false"}
-    return spark.read.options(**strict).schema(schema).parquet(*paths)
+    with _listing(spark):
+        return spark.read.options(**strict).schema(schema).parquet(*paths)
+
+
+@contextmanager
+def _listing(spark: SparkSession) -> Iterator[None]:
+    """Let Spark look for the files in a few tasks.
+
+    Its default is up to 10,000 tasks, nearly one per file, and starting them takes most of the time.
+    """
+    try:
+        tasks = _WAVES * int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        # A client of Spark Connect looks for files later, and has no context.
+        yield
+        return
+    before = str(spark.conf.get(_LISTING_TASKS))
+    spark.conf.set(_LISTING_TASKS, str(min(int(before), tasks)))
+    try:
+        yield
+    finally:
+        spark.conf.set(_LISTING_TASKS, before)
 
 
 def _hot(
