@@ -1,7 +1,7 @@
 """A backup of PostgreSQL beside producers, workers, tiering, compaction and sweeps; then PostgreSQL is lost.
 
 PostgreSQL is killed while all of them run. It starts once more to tell what the log had; the restore does not see that.
-Full size: a million messages before the loss.
+Full size: 2 million messages before the loss.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Keeping(Background):
         with lakelog.connect(self._scene.url, timeout=60) as log:
             while not self._ended.is_set():
                 size = self._scene.size
-                self.segments += len(tier_by_hand(log, TOPIC, segment_bytes=size.pick(ci=50_000, full=1 << 20)))
+                self.segments += len(tier_by_hand(log, TOPIC, segment_bytes=size.pick(ci=50_000, full=256 << 10)))
                 file_bytes = size.pick(ci=200_000, full=8 << 20)
                 done = compact(None, TOPIC, file_bytes=file_bytes, min_age=0, url=self._scene.url)  # type: ignore[arg-type]
                 self.replaced += done.replaced
@@ -111,7 +111,7 @@ def scene(size: Size, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_a_restored_log_has_what_was_acknowledged_before_the_backup_or_is_in_files(scene: Scene) -> None:
-    count = scene.size.pick(ci=40_000, full=1_000_000)
+    count = scene.size.pick(ci=40_000, full=2_000_000)
     scene.fleet.create_topic(TOPIC, PARTITIONS)
     producers, workers, keeping = scene.producers(0, 1 << 40), Workers(scene.url, TOPIC, GROUP), Keeping(scene)
     threads: list[Background] = [*producers, workers, keeping]
