@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 _PATH_NOT_FOUND = "PATH_NOT_FOUND"
 _TRIES = 3
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_WAVES = 4
-"""Tasks per core that look for files."""
+_LISTING_TASKS_PER_CORE = 4
+"""Tasks that look for files."""
 
 
 def topic(
@@ -214,7 +214,7 @@ def _listing(spark: SparkSession) -> Iterator[None]:
     Its default is up to 10,000 tasks, nearly one per file, and starting them takes most of the time.
     """
     try:
-        tasks = _WAVES * int(spark.sparkContext.defaultParallelism)
+        tasks = _LISTING_TASKS_PER_CORE * int(spark.sparkContext.defaultParallelism)
     except PySparkException:
         # A client of Spark Connect looks for files later, and has no context.
         yield
