@@ -7,9 +7,8 @@ Full size: 2 million messages before the loss.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.faults.tier_load import Background, Producer, Workers, names_of, wait
 from tests.kit.cold import tier_by_hand
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
+from tests.kit.progress import tell
 from tests.kit.size import Size
 from tests.kit.waiting import eventually
 
@@ -47,7 +47,6 @@ class Scene:
     fleet: Fleet
     folder: Path
     size: Size
-    began: float = field(default_factory=time.monotonic)
 
     @property
     def url(self) -> str:
@@ -60,10 +59,6 @@ class Scene:
     @property
     def store(self) -> str:
         return (self.folder / "store").as_uri()
-
-    def tell(self, text: str) -> None:
-        """Print the progress, which takes minutes at full size."""
-        print(f"{time.monotonic() - self.began:7.1f} s: {text}", flush=True)
 
     def producers(self, first: int, count: int) -> list[Producer]:
         wait = self.size.pick(ci=20.0, full=60.0)
@@ -121,7 +116,7 @@ def test_a_restored_log_has_what_was_acknowledged_before_the_backup_or_is_in_fil
     def published(share: float) -> None:
         is_there = wait_for(lambda: sum(each.done for each in producers) >= share * count, threads)
         eventually(is_there, within=LONG, every=0.05, what=f"{share:.0%} is published")
-        scene.tell(f"{sum(each.done for each in producers)} messages; {keeping.segments} segments")
+        tell(f"{sum(each.done for each in producers)} messages; {keeping.segments} segments")
 
     published(0.2)
     eventually(wait_for(lambda: keeping.swept > 0, threads), within=LONG, every=0.05, what="files were deleted")
@@ -131,13 +126,13 @@ def test_a_restored_log_has_what_was_acknowledged_before_the_backup_or_is_in_fil
     with contextlib.closing(Cluster(primary=scene.cluster)) as backup:
         rounds = keeping.rounds
         during = sum(each.done for each in producers) - sum(acknowledged)
-        scene.tell(f"PostgreSQL is backed up; {during} messages in this time")
+        tell(f"PostgreSQL is backed up; {during} messages in this time")
         assert during > 0
         published(1)
         eventually(wait_for(lambda: keeping.rounds > rounds + 1, threads), within=LONG, every=0.05, what="newer files")
         before, lost = scene.lose(threads)
         scene.cluster.close()
-        scene.tell(f"PostgreSQL is lost; {sum(map(len, lost.values()))} messages, {keeping.replaced} files replaced")
+        tell(f"PostgreSQL is lost; {sum(map(len, lost.values()))} messages, {keeping.replaced} files replaced")
         backup.port = scene.cluster.port
         backup.start(within=300)
         backup.promote(within=300)
@@ -152,7 +147,7 @@ def restore(scene: Scene, before: Plan, lost: Mapping[int, np.ndarray]) -> Mappi
     """Continue the log with the files. Return its messages: those of the lost log, at least up to its newest files."""
     said = scene.cli.spawn("backup", "restore", "--database-url", scene.fleet.url, "--json", timeout=LONG)
     (done,) = said.json["topics"]
-    scene.tell(f"restored: {done}; {said.err}")
+    tell(f"restored: {done}; {said.err}")
     assert done["messages"] > 0
     assert (done["lost"], done["ignored"]) == (0, [])
     scene.fleet.servers[0].start(within=120)
@@ -209,5 +204,5 @@ def contents(log: lakelog.Lakelog) -> dict[int, np.ndarray]:
 
 def is_clean(scene: Scene) -> None:
     done = scene.cli.spawn("verify", "--json", timeout=LONG).json
-    scene.tell(f"verified: {done}")
+    tell(f"verified: {done}")
     assert done["problems"] == []

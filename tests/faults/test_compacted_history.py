@@ -42,6 +42,7 @@ from tests.faults.test_compaction_kills import PAIRS, TOPIC, Scene, Tiering, kil
 from tests.faults.test_tiering_kills import exactly_one_place
 from tests.faults.tier_load import Background, Producer, Reader, Workers, wait_for
 from tests.kit.engines import NAMESPACE, duckdb_with_iceberg, pyiceberg_catalog
+from tests.kit.progress import tell
 from tests.kit.size import Size
 from tests.kit.spark import local_session
 from tests.kit.waiting import eventually
@@ -85,13 +86,13 @@ def test_history_in_small_files_becomes_few_files_that_are_read_faster(
     )
     with lakelog.connect(scene.url, timeout=300) as log:
         load(log, scene.folder / "store", history)
-        say(iceberg_topic(log, TOPIC))
+        tell(iceberg_topic(log, TOPIC))
         small = stored(log)
         with session(scene) as spark:
             before, slow = scan(spark, history)
-        say(f"a scan takes {slow:.1f} s")
+        tell(f"a scan takes {slow:.1f} s")
         compact_beside_load(scene, log, history)
-        say(iceberg_topic(log, TOPIC))
+        tell(iceberg_topic(log, TOPIC))
         for _ in range(2):
             swept = sweep(url=scene.url, min_age=timedelta(0))
         assert swept.deleted, "the files of killed drivers"
@@ -103,17 +104,13 @@ def test_history_in_small_files_becomes_few_files_that_are_read_faster(
             after, fast = scan(spark, history)
             read = one_day(scene, spark, history, tmp_path)
     shares = {name: round(count / total, 4) for name, count in read.items()}
-    say(f"{history.segments} files, {small} bytes; now {files} files, {total} bytes with new messages")
-    say(f"a scan took {slow:.1f} s, now {fast:.1f} s: {slow / fast:.1f} x faster; one day reads {shares}")
+    tell(f"{history.segments} files, {small} bytes; now {files} files, {total} bytes with new messages")
+    tell(f"a scan took {slow:.1f} s, now {fast:.1f} s: {slow / fast:.1f} x faster; one day reads {shares}")
     assert after == before
     assert files * 15 <= history.segments
     if size is Size.FULL:
         assert slow >= 2 * fast
         assert all(shares[name] <= 0.02 for name in ("Spark", "PyIceberg", "DuckDB"))
-
-
-def say(what: object) -> None:
-    print(f"{datetime.now(UTC):%H:%M:%S} {what}", flush=True)
 
 
 def load(log: lakelog.Lakelog, root: Path, history: History) -> None:
@@ -126,7 +123,7 @@ def load(log: lakelog.Lakelog, root: Path, history: History) -> None:
             part = PartitionLoad(partition=partition, first=0, segments=segments, fingerprint="0a")
             request = LoadRequest(topic=TOPIC, name="history", incarnation=plan.incarnation, parts=[part])
             assert [each.status for each in log.lake.load(request)] == [LoadStatus.LOADED]
-            say(f"partition {partition} is loaded")
+            tell(f"partition {partition} is loaded")
 
 
 def files_of(plan: Plan, root: Path, history: History, partition: int) -> tuple[Segment, ...]:
@@ -177,12 +174,12 @@ def compact_beside_load(scene: Scene, log: lakelog.Lakelog, history: History) ->
         thread.start()
     for points in PAIRS:
         kill(scene, points, threads)
-        say(f"killed at {points}: {len(of_history(log, history))} files")
+        tell(f"killed at {points}: {len(of_history(log, history))} files")
     pair = [scene.driver() for _ in range(2)]
 
     def is_compact() -> bool:
         files = len(of_history(log, history))
-        say(f"{files} files, {producer.done} new messages, readers at {[each.next for each in readers]}")
+        tell(f"{files} files, {producer.done} new messages, readers at {[each.next for each in readers]}")
         return files * 15 <= history.segments
 
     every = scene.size.pick(ci=0.5, full=15)
@@ -208,7 +205,7 @@ def check(scene: Scene, log: lakelog.Lakelog, history: History, readers: list[Re
     granted = [workers.seen(partition)[: history.end] for partition in range(history.partitions)]
     for partition, names in enumerate(granted):
         assert np.array_equal(names, ((partition + 1) << 40) + np.arange(len(names)))
-    say(f"workers were granted {sum(map(len, granted))} messages of the history")
+    tell(f"workers were granted {sum(map(len, granted))} messages of the history")
 
 
 def table_is_whole(scene: Scene, log: lakelog.Lakelog) -> None:
@@ -218,7 +215,7 @@ def table_is_whole(scene: Scene, log: lakelog.Lakelog) -> None:
         scanned = table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
         paths = {unquote(urlsplit(each.file.file_path).path) for each in scanned}
         assert all(Path(path).exists() for path in paths)
-        say(f"snapshot {snapshot.snapshot_id}: {len(paths)} files")
+        tell(f"snapshot {snapshot.snapshot_id}: {len(paths)} files")
     segments = [segment for part in log.lake.plan(TOPIC).partitions for segment in part.segments]
     assert paths == {str(scene.folder / "store" / segment.path) for segment in segments}
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakelog
+from lakelog.model.message import partition_id
 from lakelog.spark.pipelines import compact_tasks
 from lakelog.spark.pipelines.compacting import compact
 from lakelog.spark.pipelines.sweeping import sweep
@@ -32,6 +33,7 @@ from tests.faults.tier_load import Background
 from tests.kit.cold import tier_by_hand
 from tests.kit.engines import NAMESPACE, IcebergSpark, has_spark
 from tests.kit.fleet import Fleet
+from tests.kit.progress import tell
 from tests.kit.s3 import S3Server
 from tests.kit.size import Size
 
@@ -96,7 +98,7 @@ class Writing(Background):
     async def _retain(self, log: lakelog.Lakelog) -> None:
         """Raise the log start by a hundredth of the messages, as retention does."""
         info = log.topic(TOPIC).describe()
-        starts = [((info.incarnation << 16) | p.partition, p.log_start) for p in info.partition_list]
+        starts = [(partition_id(info.incarnation, p.partition), p.log_start) for p in info.partition_list]
         store = (await open_cells(self._fleet.url))[0]
         try:
             await store.log_start_raise([(pid, start + self._messages // 100) for pid, start in starts])
@@ -197,12 +199,12 @@ def test_engines_read_what_the_log_has_while_its_files_are_replaced(
                     assert all(found[each][1] >= covered[each][1] for each in covered), "never an older table"
                 for thread in threads:
                     thread.check()
-                print(number, writing.rounds, covered, flush=True)
+                tell(f"read {number}, round {writing.rounds}, {covered}")
     finally:
         for thread in threads:
             thread.end(within=600)
     starts = {each.partition: each.log_start for each in log.topic(TOPIC).describe().partition_list}
-    print(
+    tell(
         f"{number + 1} reads, {writing.rounds} rounds, log starts {starts}, {writing.compacted} files compacted, "
         f"{writing.swept} swept; lag {np.median(lags):.2f} s, at most {max(lags):.2f} s"
     )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from lakelog.segments.load_receipts import read_receipts
 from tests.acceptance.cli_kit import Cli
 from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
+from tests.kit.progress import tell
 from tests.kit.size import Size
 from tests.kit.spark import environment, java_options
 from tests.kit.waiting import NeverTrue, eventually
@@ -52,11 +52,6 @@ class Scene:
     log: lakelog.Lakelog
     chance: random.Random
     size: Size
-    began: float = field(default_factory=time.monotonic)
-
-    def tell(self, text: str) -> None:
-        """Print the progress, which takes minutes at full size."""
-        print(f"{time.monotonic() - self.began:7.1f} s: {text}", flush=True)
 
     @property
     def store(self) -> ObjectStore:
@@ -87,7 +82,7 @@ class Scene:
                 self.log.pipelines.end(run, {}, failed=True)
         assert process.wait() in (0, -9), process.log_text()[-3000:]
         told = f"{hit or 'a random time'}: {process.wait()}"
-        self.tell(f"{pipeline} was killed at {told}")
+        tell(f"{pipeline} was killed at {told}")
         return told
 
     def begun(self, pipeline: str, known: set[str]) -> bool:
@@ -108,12 +103,12 @@ def test_each_row_of_a_backfill_is_added_once(scene: Scene, way: str) -> None:
     count = scene.size.pick(ci=150_000, full=5_000_000)
     scene.log.topic("sold").create(partitions=6)
     files = sold_orders(scene.folder / "sold", count)
-    scene.tell(f"{count} rows are in files")
+    tell(f"{count} rows are in files")
     arguments = ("sold", str(files), "--key", "customer", "--time", "sold_at", "--name", "old", way)
     points = {"backfill.written": 1, "backfill.loaded": 2} if way == "--load" else {"backfill.published": 1}
     told = [scene.killed("backfill", arguments, points) for _ in range(KILLS)]
     done = scene.cli().spawn("pipelines", "run", "backfill", *arguments, "--json", timeout=4 * START).json
-    scene.tell(f"the last run ended: {done}")
+    tell(f"the last run ended: {done}")
     assert (done["messages"], done["remaining"]) == (count, 0), told
     assert any(each.endswith("-9") for each in told), told
     seen = np.zeros(count, np.int64)
@@ -127,7 +122,7 @@ def test_each_row_of_a_backfill_is_added_once(scene: Scene, way: str) -> None:
         times = batch.column(time_column)
         assert times.type == pa.timestamp("us", "UTC")
         assert np.array_equal(times.cast(pa.int64()).to_numpy(), (ids + int(FIRST.timestamp())) * 1_000_000)
-    scene.tell(f"{seen.sum()} messages are read")
+    tell(f"{seen.sum()} messages are read")
     assert (seen == 1).all(), (told, np.flatnonzero(seen != 1)[:10])
     if way == "--load":
         all_loads_have_receipts(scene, plan)
@@ -168,11 +163,11 @@ def test_a_key_table_has_the_newest_value_of_each_key(scene: Scene) -> None:
         expected |= dict(sent)
         for first in range(0, updates, 5_000):
             topic.publish_many([lakelog.Outgoing(n, key=key) for key, n in sent[first : first + 5_000]])
-        scene.tell(f"{(number + 1) * updates} updates are published")
+        tell(f"{(number + 1) * updates} updates are published")
         if number % (rounds // 4 or 1) == 0 and len(told) < KILLS:
             told.append(scene.killed("latest", ["prices"], {"latest.written": 1, "latest.committed": 1}))
     done = scene.cli().spawn("pipelines", "run", "latest", "prices", "--json", timeout=4 * START).json
-    scene.tell(f"the last run ended: {done}")
+    tell(f"the last run ended: {done}")
     kept = {key: n for key, n in expected.items() if n is not None}
     assert done["keys"] == len(kept), told
     assert any(each.endswith("-9") for each in told), told
