@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
@@ -114,8 +115,8 @@ class HealthSource:
 
     async def _look_at_all(self) -> dict[str, str]:
         try:
-            parts = {_CATALOG: self._engine.catalog.check()}
-            parts |= {f"cell {cell}": self._check(cell, store) for cell, store in self._engine.cells.items()}
+            parts: dict[str, Callable[[], Coroutine[object, object, object]]] = {_CATALOG: self._engine.catalog.check}
+            parts |= {f"cell {cell}": partial(self._check, cell, store) for cell, store in self._engine.cells.items()}
             found = await asyncio.gather(*(_ping(name, check) for name, check in parts.items()))
             failed = {name: each for name, each in zip(parts, found, strict=True) if each}
             causes = {cause: None for _, cause in failed.values()}
@@ -161,9 +162,9 @@ class _Transition:
             log_event(_log, logging.WARNING, self._events[1], message, seconds=round(seconds, 1))
 
 
-async def _ping(name: str, call: Coroutine[object, object, object]) -> tuple[str, str] | None:
+async def _ping(name: str, call: Callable[[], Coroutine[object, object, object]]) -> tuple[str, str] | None:
     """Return why a part does not respond, for callers and for the log; None if it responds."""
-    ping = asyncio.ensure_future(call)
+    ping = asyncio.ensure_future(call())
     # Not `wait_for`, which would wait up to 10 s more until an unresponsive connection is closed.
     await asyncio.wait([ping], timeout=PING_SECONDS)
     if not ping.done():

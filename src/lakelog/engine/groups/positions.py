@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from lakelog.engine.log.extents import Extents
@@ -23,15 +23,21 @@ _AT_ONCE = 16
 Found = TypeVar("Found")
 
 
-async def gathered(calls: Iterable[Awaitable[Found]]) -> list[Found]:
+async def gathered(calls: Iterable[Coroutine[object, object, Found]]) -> list[Found]:
     """Return the results in order, with a few calls at a time. All calls finish before the first failure is raised."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(call: Awaitable[Found]) -> Found:
+    async def one(call: Coroutine[object, object, Found]) -> Found:
         async with gate:
             return await call
 
-    answers = await asyncio.gather(*map(one, calls), return_exceptions=True)
+    every = list(calls)
+    try:
+        answers = await asyncio.gather(*map(one, every), return_exceptions=True)
+    finally:
+        # If this call was cancelled, some calls never had their turn.
+        for call in every:
+            call.close()
     found: list[Found] = []
     for answer in answers:
         if isinstance(answer, BaseException):

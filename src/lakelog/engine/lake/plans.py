@@ -6,7 +6,7 @@ The module reads no messages. Its callers write, verify and remove files.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TypeVar
@@ -185,7 +185,7 @@ class Lake:
         self,
         scope: Scope,
         request: lake.SegmentsRequest,
-        verb: Callable[[ColdStore, list[Placed]], Awaitable[Sequence[bool]]],
+        verb: Callable[[ColdStore, list[Placed]], Coroutine[object, object, Sequence[bool]]],
     ) -> lake.SegmentResults:
         topic, segments = await self._topics.refresh(scope, request.topic), request.segments
         for segment in segments:
@@ -198,7 +198,7 @@ class Lake:
         self,
         topic: Topic,
         segments: Sequence[Segment],
-        verb: Callable[[ColdStore, list[Placed]], Awaitable[Sequence[Found]]],
+        verb: Callable[[ColdStore, list[Placed]], Coroutine[object, object, Sequence[Found]]],
     ) -> list[Found]:
         """Return the results in the order of the segments, each from its own cell."""
         shares: dict[int, list[int]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -251,16 +251,20 @@ class DecisionQueue:
         # Concurrently: neither waits for the other.
         await asyncio.gather(
             *(
-                self._answer(work(self._cell, share), share)
+                self._answer(work, share)
                 for work, share in ((self._pipeline.writer.write, writing), (self._pipeline.writer.check, checking))
                 if share
             )
         )
 
-    async def _answer(self, work: Coroutine[object, object, Orphans], commits: Sequence[PendingCommit]) -> None:
+    async def _answer(
+        self,
+        work: Callable[[int, Sequence[PendingCommit]], Awaitable[Orphans]],
+        commits: Sequence[PendingCommit],
+    ) -> None:
         try:
             with self._pipeline.cell_health.awaiting(self._cell):
-                orphans = await work
+                orphans = await work(self._cell, commits)
             for journal, operation, reply in orphans:
                 if isinstance(operation, operations.AcquireMessages) and isinstance(reply, operations.Granted):
                     self.release(journal, operation.owner, reply)
