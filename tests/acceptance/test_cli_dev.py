@@ -57,12 +57,14 @@ def test_it_stops_cleanly_and_restarts_with_its_data(folder: Path) -> None:
             started.url,
             env["LAKELOG_TOKEN"],
             env["LAKELOG_DATABASE_URL"],
+            env["LAKELOG_OBJECT_STORE"],
             str(data_of(started).relative_to(folder)),
             "topics create",
         ):
             assert text in shown
         cli.run("topics", "create", "kept")
         cli.run("publish", "kept", "--value", "still here")
+        assert "\nok       object store: " in cli.spawn("doctor", code=1).out
 
         refused = cli.spawn("dev", code=1)
         assert "Another `lakelog dev`" in refused.err and "--data" in refused.err

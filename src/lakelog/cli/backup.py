@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, with_catalog
+from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, find_object_store, with_catalog
 from lakelog.cli.output import print_json, print_line, print_result, print_table, say
 from lakelog.cli.target import JsonOption
 from lakelog.cli.units import parse_duration
-from lakelog.client.connecting.target import find_setting
 from lakelog.errors import Conflict, NotFound
 from lakelog.model.display import show_count, show_time
 from lakelog.model.names import check_name
@@ -118,7 +117,7 @@ def restore(
                     print_line(_restored_line(place, done, dry_run))
 
             found += restore_topics(log, mine, dry_run=dry_run, watch=show)
-    lost = _lost(newest)
+    lost = _lost(newest, find_object_store(None, url))
     if json:
         print_json({"dry_run": dry_run, "topics": found, "lost_topics": lost})
     elif all(each.is_nothing for each in found) and not lost:
@@ -130,12 +129,11 @@ def restore(
         with_catalog(url, lambda catalog: catalog.topic_skip(max(each.incarnation for each in lost)))
 
 
-def _lost(newest: int) -> list[LostTopic]:
+def _lost(newest: int, object_store: str | None) -> list[LostTopic]:
     from lakelog.client.restoring.lost_topics import lost_topics
     from lakelog.objectstore import open_store
 
-    place = find_setting("LAKELOG_OBJECT_STORE", None, "")
-    return lost_topics(open_store(place.text), newest) if place else []
+    return lost_topics(open_store(object_store), newest) if object_store else []
 
 
 def _lost_line(lost: LostTopic) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from lakelog.cli.units import parse_pairs
+from lakelog.client.connecting.env_file import OBJECT_STORE
 from lakelog.client.connecting.target import find_setting
 from lakelog.errors import Unavailable
 from lakelog.reporting import log_event, show_seconds
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
+_DATABASE_URL = "LAKELOG_DATABASE_URL"
 START_SECONDS = 60.0
 """How long a starting server waits for PostgreSQL, which may be starting at the same time."""
 
@@ -37,7 +39,7 @@ CellOption = Annotated[
 
 
 def find_database(option: str | None) -> str:
-    found = find_setting("LAKELOG_DATABASE_URL", option, "--database-url")
+    found = find_setting(_DATABASE_URL, option, "--database-url")
     if found is None:
         raise typer.BadParameter(
             "No database URL was given. Use --database-url postgresql://… or set LAKELOG_DATABASE_URL.",
@@ -45,6 +47,14 @@ def find_database(option: str | None) -> str:
         )
     if not found.text.startswith(("postgresql://", "postgres://")):
         raise typer.BadParameter("A database URL must begin with postgresql://", param_hint="--database-url")
+    return found.text
+
+
+def find_object_store(option: str | None, database_url: str) -> str | None:
+    """Return the URL of the object store; that of `lakelog dev` only with the database of `lakelog dev`."""
+    found = find_setting(OBJECT_STORE, option, "--object-store")
+    if found is None or (found.file and found.file.settings.get(_DATABASE_URL) != database_url):
+        return None
     return found.text
 
 

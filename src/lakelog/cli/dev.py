@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import typer
 
 from lakelog.cli.output import print_line, say
-from lakelog.client.connecting.env_file import ENV_FILE, read_env_file, short_path
+from lakelog.client.connecting.env_file import ENV_FILE, OBJECT_STORE, read_env_file, short_path
 from lakelog.errors import ConfigurationError, Conflict
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _write_env(folder: Path, url: str, token: str | None, database_url: str) -> None:
     settings = {"LAKELOG_URL": url, "LAKELOG_TOKEN": token, "LAKELOG_DATABASE_URL": database_url}
+    if not os.environ.get(OBJECT_STORE):
+        settings[OBJECT_STORE] = _object_store(folder)
     lines = ["# Written by `lakelog dev` at each start. Commands and lakelog.connect() find it from the folder above."]
     lines += [f"{name}={text}" for name, text in settings.items() if text is not None]
     fresh = folder / "env.new"
@@ -161,7 +163,7 @@ def _write_env(folder: Path, url: str, token: str | None, database_url: str) -> 
 
 
 def _object_store(folder: Path) -> str:
-    return os.environ.get("LAKELOG_OBJECT_STORE") or (folder / "objects").as_uri()
+    return os.environ.get(OBJECT_STORE) or (folder / "objects").as_uri()
 
 
 def _print_panel(folder: Path, url: str, token: str | None, postgres: LocalPostgres, code: str | None) -> None:

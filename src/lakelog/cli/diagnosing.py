@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from lakelog.cli.databases import find_object_store
 from lakelog.engine import diagnosis
 from lakelog.errors import LakelogError, Unavailable
 from lakelog.model.diagnosis import DatabaseFacts, Expectations, Finding, RemedyKind, RemedyStep
@@ -107,7 +108,9 @@ def _settings(url: str, cells: Mapping[str, str], object_store: str | None) -> S
     """Return the settings that `lakelog serve` would use here."""
     from lakelog.cli.serve import make_settings
 
-    return make_settings({"database_url": url, "cells": dict(cells), "object_store": object_store})
+    return make_settings(
+        {"database_url": url, "cells": dict(cells), "object_store": find_object_store(object_store, url)}
+    )
 
 
 def _expectations(settings: ServerSettings, transaction_seconds: float, options: str) -> Expectations:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, patiently
+from lakelog.cli.databases import CellOption, DatabaseOption, find_cells, find_database, find_object_store, patiently
 from lakelog.cli.units import parse_size
 from lakelog.errors import ConfigurationError, Unavailable
 
@@ -72,17 +72,18 @@ def serve(
     """
     from lakelog.server import configure_logging, run
 
+    database_url = find_database(database_url)
     given: dict[str, Any] = {
         "host": host,
         "port": port,
         "workers": workers,
-        "database_url": find_database(database_url),
+        "database_url": database_url,
         "cells": find_cells(cell),
         "console": console or None,
         "authenticate": False if no_auth else None,
         "allow_not_durable": allow_not_durable or None,
         "memory_bytes": parse_size(memory) if memory else None,
-        "object_store": object_store,
+        "object_store": find_object_store(object_store, database_url),
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "tls_client_ca": tls_client_ca,

@@ -123,7 +123,7 @@ def read_schema(file: str) -> JsonSchema:
         text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         found = msgspec.json.decode(text)
     except OSError as error:
-        raise typer.BadParameter(f"The schema cannot be read: {error}.") from None
+        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}.") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}.") from None
     if not isinstance(found, dict | bool):

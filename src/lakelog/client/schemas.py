@@ -75,7 +75,7 @@ def _schema_in(path: Path) -> JsonSchema:
     try:
         found = msgspec.json.decode(path.read_bytes())
     except OSError as error:
-        raise InvalidRequest(f"The schema file cannot be read: {error}.") from error
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidSchema(f"{path} is not JSON: {error}.") from error
     if not isinstance(found, dict | bool):

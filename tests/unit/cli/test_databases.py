@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from lakelog.cli.databases import find_cells, find_database, patiently
+from lakelog.cli.databases import find_cells, find_database, find_object_store, patiently
 from lakelog.errors import ConfigurationError, Unavailable
 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("LAKELOG_DATABASE_URL", "LAKELOG_CELLS"):
+    for name in ("LAKELOG_DATABASE_URL", "LAKELOG_CELLS", "LAKELOG_OBJECT_STORE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -32,6 +32,19 @@ def test_cells_come_from_options_or_json(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("LAKELOG_CELLS", "[1]")
     with pytest.raises(typer.BadParameter, match="LAKELOG_CELLS"):
         find_cells(None)
+
+
+def test_the_files_of_a_development_server_belong_to_its_database(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = "postgresql://127.0.0.1:1/mine"
+    (tmp_path / ".lakelog").mkdir()
+    (tmp_path / ".lakelog/env").write_text(f"LAKELOG_DATABASE_URL={mine}\nLAKELOG_OBJECT_STORE=file:///mine\n")
+    assert find_object_store(None, find_database(None)) == "file:///mine"
+    assert find_object_store(None, "postgresql://127.0.0.1:1/other") is None
+    assert find_object_store("file:///given", mine) == "file:///given"
+    monkeypatch.setenv("LAKELOG_OBJECT_STORE", "s3://set/here")
+    assert find_object_store(None, "postgresql://127.0.0.1:1/other") == "s3://set/here"
 
 
 async def test_a_start_is_patient_for_its_time_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Reads `.lakelog/env`, the file in which `lakelog dev` leaves the URL, the token and the database of its server.
+"""Reads `.lakelog/env`, the file in which `lakelog dev` leaves the URL, token, database and files of its server.
 
 The file is searched for in the current folder and its parents, up to the home folder. It decides where messages and a
 token are sent, and folders come from archives and other people: a file that is not the user's own, or that names
@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from lakelog.client.processes import log
 
 ENV_FILE = Path(".lakelog") / "env"
+OBJECT_STORE = "LAKELOG_OBJECT_STORE"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MAX_BYTES = 65_536
 
@@ -107,8 +108,9 @@ def _parse(text: str) -> dict[str, str]:
 
 def _checked(settings: dict[str, str]) -> dict[str, str]:
     for name, text in settings.items():
-        if name.endswith("_URL") and not is_loopback(text):
-            raise _UnusableFile(f"{name} names another machine. To use that server, set {name} in the environment.")
+        is_here = text.startswith("file:///") if name == OBJECT_STORE else is_loopback(text)
+        if (name == OBJECT_STORE or name.endswith("_URL")) and not is_here:
+            raise _UnusableFile(f"{name} names another machine. To use it, set {name} in the environment.")
     return settings
 
 

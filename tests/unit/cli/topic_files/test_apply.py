@@ -251,7 +251,7 @@ def test_masks_in_the_file(files: Files, log: lakelog.Lakelog) -> None:
         ("topics:\n  a: {masks: [offset]}", "yaml:2: `topics.a.masks`: A mask must be key, "),
         ("topics:\n  a: {columns: {type: string}}", "yaml:2: `topics.a.columns`: The columns of a topic need a schema"),
         ("topics:\n  a: {compatibility: none}", "yaml:2: Topic 'a' has a `compatibility` and no schema."),
-        ("topics:\n  a: {schema: missing.json}", "yaml:2: `topics.a.schema`: The schema file cannot be read"),
+        ("topics:\n  a: {schema: missing.json}", "missing.json cannot be read: No such file or directory."),
         ("topics:\n  a: {schema: 7}", "yaml:2: `topics.a.schema`: "),
         ("topics:\n  a: {compatibility: some}", "must be one of none, backward, forward, full"),
     ],

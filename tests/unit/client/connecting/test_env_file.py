@@ -59,6 +59,8 @@ def test_a_deleted_folder_has_no_file(folder: Path) -> None:
         ("LAKELOG_URL=http://evil.example\nLAKELOG_TOKEN=secret\n", "LAKELOG_URL names another machine"),
         ("LAKELOG_URL=http://127.0.0.1:1,evil.example:2\n", "LAKELOG_URL names another machine"),
         ("LAKELOG_DATABASE_URL=postgresql://127.0.0.1/x?host=evil\n", "LAKELOG_DATABASE_URL names another machine"),
+        ("LAKELOG_OBJECT_STORE=s3://evil/x\n", "LAKELOG_OBJECT_STORE names another machine"),
+        ("LAKELOG_OBJECT_STORE=file://evil/x\n", "LAKELOG_OBJECT_STORE names another machine"),
     ],
 )
 def test_a_file_that_names_another_machine_is_refused(
