@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from lakelog.cli.app import app
@@ -57,7 +58,9 @@ class Cli:
         `code` is the expected exit code, None for any.
         """
         env: dict[str, str | None] = {name: None for name in os.environ if name.startswith("LAKELOG_")}
-        with contextlib.chdir(self.folder):
+        # A busy machine is no reason for another output.
+        with contextlib.chdir(self.folder), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lakelog.cli.waiting.PATIENCE_SECONDS", 60.0)
             result = CliRunner().invoke(app, list(arguments), input=stdin, env={**env, **self.env}, prog_name="lakelog")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -204,8 +204,8 @@ async def test_keys_that_expired_are_found_through_an_index(database: str) -> No
     """Maintenance looks at the oldest rows, whatever the number of keys that still count."""
     async with opened(database) as (_, admin):
         await admin.execute(
-            "insert into lakelog.key_append select 5, 7 << 16, int8send(n), 0, now() + n * interval '1 s' "
-            "from generate_series(1, 50000) n"
+            "insert into lakelog.key_append select 5, 7 << 16, int8send(n), 0, "
+            "now() + interval '1 h' + n * interval '1 s' from generate_series(1, 50000) n"
         )
         await admin.execute("analyze lakelog.key_append")
         rows = await admin.fetch(

@@ -1,4 +1,4 @@
-"""The commands of all tests of this folder are built once: that takes longer than most of these tests."""
+"""The commands of all tests of this folder are built once, and do not say that they wait for a busy machine."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def _commands_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
         yield
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakelog.cli.waiting.PATIENCE_SECONDS", 60.0)

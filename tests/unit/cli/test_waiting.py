@@ -47,6 +47,11 @@ class Server:
 
 
 @pytest.fixture
+def patience() -> None:
+    """Commands are as impatient here as elsewhere."""
+
+
+@pytest.fixture
 def clock() -> Clock:
     return Clock()
 
