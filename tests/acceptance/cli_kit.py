@@ -66,7 +66,7 @@ class Cli:
             raise result.exception
         return _checked(Done(code=result.exit_code, out=result.stdout, err=result.stderr), arguments, code)
 
-    def spawn(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0, timeout: float = 60) -> Done:
+    def spawn(self, *arguments: str, stdin: str | bytes = b"", code: int | None = 0, timeout: float = 180) -> Done:
         """Run the command as a separate process, as a shell does."""
         done = subprocess.run(
             [LAKELOG, *arguments],

@@ -43,12 +43,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     return folder
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_example_projects_pass_their_tests(environment: Path, size: Size) -> None:
     # One process for all: starting five takes most of the time.
     program = [str(environment / "venv/bin/python"), "-m", "pytest", "-v", "-W", "error", "-p", "no:cacheprovider"]
     argv = [*program, "--rootdir=.", "--import-mode=importlib", *(f"project_{name}" for name in PROJECTS)]
-    done = subprocess.run(argv, cwd=environment, env=outside(os.environ), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(argv, cwd=environment, env=outside(os.environ), capture_output=True, text=True, timeout=540)
     assert done.returncode == 0, done.stdout + done.stderr
     passed = Counter(re.findall(r"^project_(\w+)/tests/.* PASSED", done.stdout, re.MULTILINE))
     skipped = Counter({"sensor": 1} if size is Size.CI else {})

@@ -43,7 +43,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 MESSAGES = 3_000
 SLOW = 240

@@ -18,7 +18,7 @@ from tests.kit.spark import environment, java_options
 from tests.kit.terminal import shown
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.nightly
 def test_each_cell_prints_what_the_notebook_shows(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -36,7 +36,7 @@ def test_each_cell_prints_what_the_notebook_shows(
         )
         page = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
         run = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
-        NotebookClient(run, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        NotebookClient(run, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
     for expected, cell in zip(page.cells, run.cells, strict=True):
         if expected.cell_type == "code" and expected.outputs:
             # Jupyter runs commands in a terminal.

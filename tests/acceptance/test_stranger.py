@@ -13,7 +13,7 @@ from tests.acceptance.stranger import Stranger
 from tests.kit.claims import followed_pages
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", followed_pages(), ids=lambda page: page.stem)
 def test_every_block_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     stranger = Stranger(page, tmp_path)

@@ -19,6 +19,8 @@ from types import TracebackType
 from tests.kit.waiting import NeverTrue, eventually
 
 COLUMNS, ROWS = 80, 24
+PATIENCE_SECONDS = 300.0
+"""How long a command may take; installing a package takes minutes on a busy machine."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 
 
@@ -108,7 +110,7 @@ class Terminal:
         script = f". '{self._state}'\n{command}\nstatus=$?\nexport -p >'{self._state}'\nexit $status"
         return Running(["bash", "-c", script], self._folder, self._env)
 
-    def run(self, command: str, within: float = 120.0) -> tuple[str, int]:
+    def run(self, command: str, within: float = PATIENCE_SECONDS) -> tuple[str, int]:
         """Run a command to its end. Return its output and its exit code."""
         running = self.start(command)
         try:
@@ -117,13 +119,13 @@ class Terminal:
             running.end()
         return running.printed, code
 
-    def serve(self, command: str, is_ready: Callable[[str], bool], within: float = 120.0) -> str:
+    def serve(self, command: str, is_ready: Callable[[str], bool], within: float = PATIENCE_SECONDS) -> str:
         """Start a command in the background. Return its output when it is ready."""
         running = self.start(command)
         self._services.append(running)
         return _await(running, is_ready, within)
 
-    def answer(self, command: str, question: str, answer: str, within: float = 120.0) -> tuple[str, int]:
+    def answer(self, command: str, question: str, answer: str, within: float = PATIENCE_SECONDS) -> tuple[str, int]:
         """Run a command that asks a question, and answer it. Return its output and its exit code."""
         running = self.start(command)
         try:
@@ -134,7 +136,9 @@ class Terminal:
             running.end()
         return running.printed, code
 
-    def interrupt(self, command: str, is_ready: Callable[[str], bool], within: float = 120.0) -> tuple[str, int]:
+    def interrupt(
+        self, command: str, is_ready: Callable[[str], bool], within: float = PATIENCE_SECONDS
+    ) -> tuple[str, int]:
         """Run a command until it prints the expected text, press Ctrl-C, and wait for its end."""
         running = self.start(command)
         try:
