@@ -6,7 +6,8 @@ The same row always has the same partition and share, in every run: a row withou
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ AT, PLACE, SHARE = "lakelog_at", "lakelog_partition", "lakelog_share"
 """The columns for the time, the partition and the share of a row."""
 _APPENDED_AT = "appended_at"
 _ORDER = "lakelog_order_"
+_ROW = "lakelog_row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +102,22 @@ class BackfillRows:
             found = F.coalesce(F.col("partition").cast("int"), found)
         return self.frame.withColumn(PLACE, found)
 
-    def shared(self, frame: DataFrame, shares: int) -> DataFrame:
-        """Return the rows with their share in `SHARE`. The rows of a key are in one share, so they keep their order."""
+    @contextmanager
+    def shared(self, frame: DataFrame, shares: int) -> Iterator[DataFrame]:
+        """Yield the rows with their share in `SHARE`. The rows of a key are in one share, so they keep their order.
+
+        Spark keeps the rows, which each task has sorted by share, so that one share is read without the others.
+        """
         number = self._content()
         if "key" in self.columns:
             number = F.when(F.col("key").isNull(), number).otherwise(F.xxhash64("key"))
-        return frame.withColumn(SHARE, F.pmod(number, F.lit(shares)).cast("int"))
+        share = F.pmod(number, F.lit(shares)).cast("int")
+        found = frame.drop(PLACE).withColumns({SHARE: share, _ROW: F.monotonically_increasing_id()})
+        found = found.sortWithinPartitions(SHARE, _ROW).drop(_ROW).persist()
+        try:
+            yield found
+        finally:
+            found.unpersist()
 
     def parts(self, frame: DataFrame, by: str) -> list[PartRows]:
         """Count the rows by partition or share."""

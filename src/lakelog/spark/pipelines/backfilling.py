@@ -315,18 +315,18 @@ class _Backfill:
         self._note(known=there, remaining=self._done.messages - there)
         shares = shares_of(self._done.remaining)
         frame = self._frame.where(~self._frame[PLACE].isin(decided)) if decided else self._frame
-        frame = self._rows.shared(frame, shares)
         begun = time.monotonic()
-        for part in self._rows.parts(frame, SHARE):
-            write_id = f"backfill-{fingerprint_of(f'{self._name} {self._info.incarnation} {shares} {part.number}')}"
-            if self._is_written(write_id, part):
-                self._note(known=self._done.known + part.count, remaining=self._done.remaining - part.count)
-                continue
-            self._publish(frame, part, write_id)
-            failpoints.hit("backfill.published")
-            self._note(added=self._done.added + part.count, remaining=self._done.remaining - part.count)
-            if self._job.rate is not None and self._done.remaining:
-                time.sleep(max(0.0, begun + self._done.added / self._job.rate - time.monotonic()))
+        with self._rows.shared(frame, shares) as frame:
+            for part in self._rows.parts(frame, SHARE):
+                write_id = f"backfill-{fingerprint_of(f'{self._name} {self._info.incarnation} {shares} {part.number}')}"
+                if self._is_written(write_id, part):
+                    self._note(known=self._done.known + part.count, remaining=self._done.remaining - part.count)
+                    continue
+                self._publish(frame, part, write_id)
+                failpoints.hit("backfill.published")
+                self._note(added=self._done.added + part.count, remaining=self._done.remaining - part.count)
+                if self._job.rate is not None and self._done.remaining:
+                    time.sleep(max(0.0, begun + self._done.added / self._job.rate - time.monotonic()))
         return self._done
 
     def _publish(self, frame: DataFrame, part: PartRows, write_id: str) -> None:
