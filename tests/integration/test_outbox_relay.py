@@ -176,6 +176,28 @@ async def test_refused_messages_are_rejected_and_delay_no_others(database: str) 
         await again.close()
 
 
+async def test_fields_that_python_cannot_represent_delay_no_others(database: str) -> None:
+    async with opened(database, database) as log:
+        topic = await log.create()
+        relay = log.relay()
+        await log.publish("orders", "a")
+        for given in (
+            "deliver_at => '0044-03-15 BC'",
+            "deliver_at => '20000-01-01'",
+            "deliver_at => 'infinity', idempotency_key => 'one'",
+            "headers => '{\"number\": 1e5000}'",
+            "headers => jsonb_build_object('deep', (repeat('[', 2000) || repeat(']', 2000))::jsonb)",
+        ):
+            await log.caller.fetchval(
+                f"select lakelog_outbox.publish('orders', 'b', content_type => 'text/plain', {given})"
+            )
+        await log.publish("orders", "c")
+        assert await relay.poll() == 7
+        assert await log.values(topic) == ["a", "b", "c"], "a time that has passed is no delay"
+        listed = await log.engine.catalog.rejected.rejected_list(log.scope)
+        assert [each.code for each in listed] == ["invalid_request"] * 4
+
+
 async def test_values_that_do_not_match_the_schema_are_rejected(database: str) -> None:
     async with opened(database, database) as log:
         topic = await log.create(partitions=2)

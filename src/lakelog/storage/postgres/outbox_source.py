@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
 
@@ -142,8 +143,7 @@ def _row_of(row: asyncpg.Record) -> OutboxRow:
         created_at=row["created_at"],
         key=row["key"],
         value=row["value"],
-        # A header that is no text is found when the message is checked.
-        headers=None if headers is None else _TEXTS.decode(headers),  # type: ignore[arg-type]
+        headers=None if headers is None else _headers_of(headers),
         content_type=row["content_type"],
         correlation_id=row["correlation_id"],
         idempotency_key=row["idempotency_key"],
@@ -152,3 +152,12 @@ def _row_of(row: asyncpg.Record) -> OutboxRow:
         expires_at=row["expires_at"],
         deliver_at=row["deliver_at"],
     )
+
+
+def _headers_of(document: str) -> Mapping[str, str]:
+    """Return the headers of a message. One that is no text is found when the message is checked."""
+    try:
+        return _TEXTS.decode(document)  # type: ignore[return-value]
+    except (msgspec.DecodeError, RecursionError):
+        # JSON with a number of thousands of digits, or nested too deeply: no text either. The relay must read on.
+        return {"headers": None}  # type: ignore[dict-item]

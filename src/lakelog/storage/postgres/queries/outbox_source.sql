@@ -10,7 +10,14 @@ on conflict (only_row) do update set project = excluded.project, environment = e
 returning s.outbox_id;
 
 -- messages_read: returns messages that have become visible
-select * from lakelog_outbox.read($1, $2, $3, $4, $5, $6);
+-- (a time that the driver cannot represent would fail the read of all messages, so it becomes one that is refused or past)
+select r.snapshot, r.started_at, r.is_last, r.number, r.salt, r.transaction, r.created_at, r.topic, r.key, r.value, r.headers,
+       r.content_type, r.correlation_id, r.idempotency_key, r.partition, r.expires_ms,
+       case when r.expires_at is not null then least(greatest(r.expires_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end
+           as expires_at,
+       case when r.deliver_at is not null then least(greatest(r.deliver_at, '0001-01-02 00:00Z'), '9999-12-30 00:00Z') end
+           as deliver_at
+from lakelog_outbox.read($1, $2, $3, $4, $5, $6) r;
 
 -- slot_rotate: lets new messages go to the next slot
 select lakelog_outbox.rotate();
