@@ -395,12 +395,15 @@ async def test_a_delayed_message_is_scheduled_once(database: str) -> None:
         topic = await log.create()
         relay = log.relay()
         async with log.caller.transaction():
-            receipt = await client.topic("orders").publish("later", delay=3600, transaction=log.caller)
+            receipt = await client.topic("orders").publish(
+                "later", delay=3600, expires=timedelta(minutes=10), transaction=log.caller
+            )
         await poll_until_idle(relay)
         await relay.close()
         await log.caller.execute("delete from lakelog.relayed")
         await poll_until_idle(log.relay())
         (waiting,) = await client.topic("orders").scheduled()
         assert waiting.raw == b"later"
+        assert await log.caller.fetchval("select expires_ms from lakelog.scheduled") == 600_000, "from the delivery on"
         assert (await client.message(receipt.id)).state == "scheduled"
         assert await log.values(topic) == []

@@ -6,6 +6,7 @@ import hashlib
 from datetime import timedelta
 
 from lakelog.errors import LakelogError, OutcomeUnknown, Unavailable
+from lakelog.model.limits import MAX_EXPIRES_MS
 from lakelog.model.message import MARK_BYTES, Message, Schedule, parse_message_id, parse_scheduled_id, partition_id
 from lakelog.model.outbox import OutboxMessageId
 from lakelog.model.position import Receipt, ScheduledReceipt
@@ -27,12 +28,17 @@ def position_of(receipt: Receipt) -> tuple[int, int]:
 
 
 def scheduled_message(outbox_id: int, row: OutboxRow) -> Message:
-    """Return the message with its schedule. Its mark recognises the message if it is scheduled again."""
+    """Return the message with its schedule. Its mark recognises the message if it is scheduled again.
+
+    A relative expiry of a delayed message counts from the delivery.
+    """
     message = to_message(row)
     if row.deliver_at is not None:
         text = str(OutboxMessageId(outbox_id, *row.mark))
         mark = hashlib.blake2b(text.encode(), digest_size=MARK_BYTES).digest()
         message.schedule = Schedule(deliver_at=row.deliver_at, mark=mark)
+        if row.expires_at is None and row.expires_ms is not None:
+            message.expires_at, message.expires_ms = None, min(max(0, row.expires_ms), MAX_EXPIRES_MS)
     return message
 
 
