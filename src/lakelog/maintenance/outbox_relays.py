@@ -124,5 +124,6 @@ class _Runner:
                 self._rotated_at = now
         if now - self._trimmed_at > _TRIM_SECONDS:
             self._trimmed_at = now
-            await self._relay.trim()
+            if not await self._relay.trim():
+                self._trimmed_at = float("-inf")
         return BUSY_SECONDS if count else min(IDLE_SECONDS, max(BUSY_SECONDS, pause * 1.5))

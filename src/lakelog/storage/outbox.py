@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RELAYED_MEMORY = timedelta(hours=24)
 """How long the log remembers the ids of messages that came from an outbox, at least."""
+TRIM_RECORDS = 10_000
+"""The largest number of these records that one call of `relayed_trim` deletes."""
 REJECTED_PID = 0
 """The partition id in the record of a message that was rejected."""
 NO_OFFSET = -1
@@ -199,7 +201,10 @@ class RelayStore(Protocol):
         ...
 
     async def relayed_trim(self, outbox_id: int, before: datetime) -> int:
-        """Delete records from before a time and older than `RELAYED_MEMORY`; return how many, up to a limit."""
+        """Delete records from before a time and older than `RELAYED_MEMORY`; return how many.
+
+        A call deletes at most `TRIM_RECORDS`; if it returns fewer, none is left.
+        """
         ...
 
 

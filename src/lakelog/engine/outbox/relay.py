@@ -35,6 +35,7 @@ from lakelog.model.outbox import OutboxMessageId, RejectionSource
 from lakelog.model.topic import Scope, Topic
 from lakelog.storage.outbox import (
     NOTHING_SEEN,
+    TRIM_RECORDS,
     OutboxPage,
     OutboxRow,
     OutboxSource,
@@ -124,13 +125,20 @@ class OutboxRelay:
             if is_due and await self._source.rotate():
                 self._since_rotation = 0
 
-    async def trim(self) -> None:
-        """Let the log forget messages that were moved long ago and are no longer in the outbox."""
+    async def trim(self) -> bool:
+        """Let the log forget messages that were moved long ago and are no longer in the outbox.
+
+        Return whether it has forgotten all of them. A call forgets a limited number, because no message is moved
+        during it.
+        """
+        is_done = True
         if self._opened is not None:
             oldest = await self._source.oldest()
             for store in self._context.cells.values():
-                before = oldest or await store.clock()
-                await store.relays.relayed_trim(self._opened.outbox_id, before - timedelta(minutes=5))
+                before = (oldest or await store.clock()) - timedelta(minutes=5)
+                trimmed = await store.relays.relayed_trim(self._opened.outbox_id, before)
+                is_done = is_done and trimmed < TRIM_RECORDS
+        return is_done
 
     async def close(self) -> None:
         self._opened = None

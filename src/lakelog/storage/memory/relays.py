@@ -8,7 +8,7 @@ from datetime import datetime
 
 from lakelog.model.topic import Scope
 from lakelog.storage.memory.clock import Clock
-from lakelog.storage.outbox import REJECTED_PID, RELAYED_MEMORY, RelayedAppend, StoredRejection
+from lakelog.storage.outbox import REJECTED_PID, RELAYED_MEMORY, TRIM_RECORDS, RelayedAppend, StoredRejection
 from lakelog.storage.store import Append, Appended, Refused
 
 
@@ -72,7 +72,7 @@ class MemoryRelays:
         await asyncio.sleep(0)
         known = self._relayed.get(outbox_id, {})
         limit = min(before, self._clock() - RELAYED_MEMORY)
-        old = [mark for mark, (_, _, at) in known.items() if at < limit]
+        old = [mark for mark, (_, _, at) in known.items() if at < limit][:TRIM_RECORDS]
         for mark in old:
             del known[mark]
         return len(old)

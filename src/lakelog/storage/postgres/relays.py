@@ -7,14 +7,13 @@ from datetime import datetime
 
 from lakelog.model.topic import Scope
 from lakelog.storage.groups import storable
-from lakelog.storage.outbox import RELAYED_MEMORY, RelayedAppend, StoredRejection
+from lakelog.storage.outbox import RELAYED_MEMORY, TRIM_RECORDS, RelayedAppend, StoredRejection
 from lakelog.storage.postgres.appending import Appender
 from lakelog.storage.postgres.connection import Database
 from lakelog.storage.postgres.queries import load
 from lakelog.storage.store import Appended, Refused
 
 _SQL = load("outbox")
-_TRIM_ROWS = 10_000
 
 
 class PostgresRelays:
@@ -78,5 +77,5 @@ class PostgresRelays:
         return rows[0]["environment_id"] if rows else None
 
     async def relayed_trim(self, outbox_id: int, before: datetime) -> int:
-        arguments = (outbox_id, before, RELAYED_MEMORY, _TRIM_ROWS)
+        arguments = (outbox_id, before, RELAYED_MEMORY, TRIM_RECORDS)
         return len(await self._database.write(_SQL["relayed_trim"], *arguments))
