@@ -115,7 +115,7 @@ class _Runner:
                 await self._relay.close()
                 return _ELECT_SECONDS
             self._elected_at = now
-        count = await self._relay.poll()
+        count = await self._poll()
         self._failures.recovered()
         if now - self._tidied_at > _TIDY_SECONDS:
             self._tidied_at = now
@@ -127,3 +127,20 @@ class _Runner:
             if not await self._relay.trim():
                 self._trimmed_at = float("-inf")
         return BUSY_SECONDS if count else min(IDLE_SECONDS, max(BUSY_SECONDS, pause * 1.5))
+
+    async def _poll(self) -> int:
+        """Move what is visible, and return how many messages.
+
+        The election is renewed during that time. A backlog can take longer than the lease, and another process would
+        then read the outbox from its beginning.
+        """
+        moving = asyncio.create_task(self._relay.poll())
+        try:
+            while not (await asyncio.wait([moving], timeout=_ELECT_SECONDS))[0]:
+                if not await self._election.is_won(self._store):
+                    raise RelayReplaced(f"Another process was elected to relay the outbox at {self._source.address}.")
+                self._elected_at = time.monotonic()
+            return moving.result()
+        finally:
+            moving.cancel()
+            await asyncio.gather(moving, return_exceptions=True)

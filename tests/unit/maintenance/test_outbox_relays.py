@@ -1,4 +1,4 @@
-"""The runner of a relay trims its old records completely."""
+"""The relay of an outbox keeps its election during a long backlog, and trims its records completely."""
 
 from __future__ import annotations
 
@@ -62,6 +62,30 @@ class Elections:
     async def _elect(self, *_: object) -> bool:
         self.asked += 1
         return self.is_won
+
+
+async def test_the_election_is_renewed_while_a_backlog_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise another process would take over, and read the outbox from its beginning."""
+    async with one_engine() as (engine, _):
+        elections, source = Elections(engine, monkeypatch), EmptyOutbox()
+        relays = OutboxRelays(engine, [source])
+        relays.start()
+        await eventually_async(lambda: elections.asked >= 5, every=0.001)
+        assert (source.reads, source.cancelled) == (1, 0)
+        source.goes_on.set()
+        await eventually_async(lambda: source.reads >= 3, every=0.001)
+        await relays.stop()
+
+
+async def test_a_relay_stops_when_another_process_was_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with one_engine() as (engine, _):
+        elections, source = Elections(engine, monkeypatch), EmptyOutbox()
+        relays = OutboxRelays(engine, [source])
+        relays.start()
+        await eventually_async(lambda: source.reads == 1, every=0.001)
+        elections.is_won = False
+        await eventually_async(lambda: source.cancelled == 1, every=0.001)
+        await relays.stop()
 
 
 async def test_old_records_are_trimmed_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
