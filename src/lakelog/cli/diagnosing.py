@@ -94,14 +94,21 @@ def diagnose_server(url: str) -> list[Finding]:
         raise Unavailable("The URL of a server must begin with http:// or https://.")
     try:
         with urlopen(f"{url.rstrip('/')}/readyz", timeout=_SECONDS) as response:
-            body = json.load(response)
+            code, content = response.status, response.read()
     except HTTPError as error:
-        body = json.load(error)
+        with error:
+            code, content = error.code, error.read()
     except (URLError, HTTPException, OSError, ValueError) as error:
         raise Unavailable(f"{url} cannot be reached: {error}. Check the URL, or start the server.") from error
-    return diagnosis.check_server(
-        str(body["status"]), bool(body["durable"]), tuple(body["warnings"]), (str(body["version"]), version("lakelog"))
-    )
+    try:
+        body = json.loads(content)
+        told = str(body["status"]), bool(body["durable"]), tuple(body["warnings"])
+        server = str(body["version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unavailable(
+            f"{url} returned {code}, but the response is not from Lakelog. Check the URL, or start the server."
+        ) from error
+    return diagnosis.check_server(*told, (server, version("lakelog")))
 
 
 def _settings(url: str, cells: Mapping[str, str], object_store: str | None) -> ServerSettings:
