@@ -111,7 +111,7 @@ def _pruned(wanted: Wanted, present: Present) -> Iterator[Change]:
 def _topic_change(name: str, wanted: WantedTopic, present: Present) -> Change | None:
     found = present.topics.get(name)
     if found is None:
-        _check_compatibility(name, wanted, {**TOPIC_DEFAULTS, **wanted.settings})
+        _check_compatibility(name, wanted, TOPIC_DEFAULTS)
         changed = _changes({"partitions": 1, **wanted.settings}, {**TOPIC_DEFAULTS, "partitions": None}, is_new=True)
         return Change(action=Action.CREATE, kind=Kind.TOPIC, name=name, settings=changed)
     if (fewer := wanted.settings.get("partitions", found["partitions"])) < found["partitions"]:
@@ -120,7 +120,7 @@ def _topic_change(name: str, wanted: WantedTopic, present: Present) -> Change | 
             f"removed. Write {found['partitions']}, or copy the messages into a new topic."
         )
     changed = _changes(wanted.settings, {**found, "columns": _columns(wanted, found["columns"])})
-    _check_compatibility(name, wanted, {**found, **wanted.settings})
+    _check_compatibility(name, wanted, found)
     return Change(action=Action.CHANGE, kind=Kind.TOPIC, name=name, settings=changed) if changed else None
 
 
@@ -134,8 +134,10 @@ def _columns(wanted: WantedTopic, present: TopicColumns | None) -> object:
     return schema
 
 
-def _check_compatibility(name: str, wanted: WantedTopic, after: Settings) -> None:
-    if after["schema"] is None and after["compatibility"] != TOPIC_DEFAULTS["compatibility"]:
+def _check_compatibility(name: str, wanted: WantedTopic, present: Settings) -> None:
+    default = TOPIC_DEFAULTS["compatibility"]
+    has_schema = wanted.settings.get("schema", present["schema"]) is not None
+    if not has_schema and wanted.settings.get("compatibility", default) != default:
         raise wanted.place.error(f"Topic {name!r} has a `compatibility` and no schema. Add its `schema`.")
 
 

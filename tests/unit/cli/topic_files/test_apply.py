@@ -245,6 +245,13 @@ def test_masks_in_the_file(files: Files, log: lakelog.Lakelog) -> None:
     assert log.topic("a").describe().masks == ()
 
 
+def test_a_schema_is_removed_with_its_rule(files: Files, log: lakelog.Lakelog) -> None:
+    files.apply("topics: {a: {schema: {type: object}, compatibility: full}}")
+    assert files.apply("topics: {a: {schema: null}}").stdout == "~ topic a: schema removed\n"
+    assert log.topic("a").describe().schema_version is None
+    assert files.apply("topics: {a: {schema: null}}").stderr == "nothing to change\n"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
