@@ -35,6 +35,8 @@ async def test_a_delayed_message_is_read_when_it_is_due_and_not_before(url: str)
         assert (message.value, message.key, message.headers["h"], message.correlation_id) == ({"n": 1}, b"k", "1", "c")
         assert message.partition == receipt.partition
         assert receipt.due_at <= message.appended_at <= receipt.due_at + timedelta(seconds=5)
+        status = await log.message(receipt.id)
+        assert (status.state, status.partition, status.offset) == ("published", message.partition, message.offset)
         assert await topic.cancel(receipt.id) is False
         assert await topic.scheduled() == []
 
@@ -54,6 +56,7 @@ async def test_waiting_messages_are_listed_by_their_time_and_cancelled_once(url:
         assert (waiting[0].key, waiting[0].raw, waiting[0].content_type) == (b"k", b'{"n":1}', "application/json")
         assert await topic.scheduled(limit=5) == waiting[:5]
         assert [await topic.cancel(soon.id), await topic.cancel(soon.id)] == [True, True]
+        assert [(await log.message(each.id)).state for each in (late, soon)] == ["scheduled", "unknown"]
         assert await topic.scheduled() == waiting[1:]
         assert await topic.cancel(f"{soon.id[:-4]}0000") is False
         with pytest.raises(InvalidRequest, match="'1-2-3' is not the id of a delayed message"):

@@ -36,6 +36,8 @@ def test_a_delayed_message_is_read_when_it_is_due_and_not_before(url: str) -> No
         assert (message.value, message.key, message.headers["h"], message.correlation_id) == ({"n": 1}, b"k", "1", "c")
         assert message.partition == receipt.partition
         assert receipt.due_at <= message.appended_at <= receipt.due_at + timedelta(seconds=5)
+        status = log.message(receipt.id)
+        assert (status.state, status.partition, status.offset) == ("published", message.partition, message.offset)
         assert topic.cancel(receipt.id) is False
         assert topic.scheduled() == []
 
@@ -55,6 +57,7 @@ def test_waiting_messages_are_listed_by_their_time_and_cancelled_once(url: str) 
         assert (waiting[0].key, waiting[0].raw, waiting[0].content_type) == (b"k", b'{"n":1}', "application/json")
         assert topic.scheduled(limit=5) == waiting[:5]
         assert [topic.cancel(soon.id), topic.cancel(soon.id)] == [True, True]
+        assert [(log.message(each.id)).state for each in (late, soon)] == ["scheduled", "unknown"]
         assert topic.scheduled() == waiting[1:]
         assert topic.cancel(f"{soon.id[:-4]}0000") is False
         with pytest.raises(InvalidRequest, match="'1-2-3' is not the id of a delayed message"):

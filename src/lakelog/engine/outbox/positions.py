@@ -1,14 +1,15 @@
-"""Finds the position of a message by its id: that of a message in the log, or that of a message in an outbox."""
+"""Finds the position of a message by its id: that of a message in the log, in an outbox, or with a delay."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 
-from lakelog.model.message import parse_message_id, partition_id, partition_of_id
+from lakelog.model.message import is_scheduled_id, parse_message_id, parse_scheduled_id, partition_of_id
 from lakelog.model.outbox import MessageQuery, MessageStatus, OutboxMessageId, parse_outbox_message_id
-from lakelog.model.topic import Scope
+from lakelog.model.topic import Scope, Topic
 from lakelog.storage.outbox import NO_OFFSET, REJECTED_PID
+from lakelog.storage.scheduled import ScheduledKey, ScheduledState
 from lakelog.storage.store import DEFAULT_CELL, Catalog, PartitionStore
 
 _TOPICS_PER_CALL = 1000
@@ -27,9 +28,24 @@ class MessagePositions:
         found = parse_outbox_message_id(text)
         if found is not None:
             return await self._find_relayed(scope, found)
+        if is_scheduled_id(text):
+            return await self._find_scheduled(scope, text)
         incarnation, partition, offset = parse_message_id(text)
-        if await self._is_in_log(scope, incarnation, partition, offset):
+        topic = await self._topic(scope, incarnation, partition)
+        if topic is not None and await self._is_in_log(topic, partition, offset):
             return MessageStatus(id=text, state="published", partition=partition, offset=offset)
+        return MessageStatus(id=text, state="unknown")
+
+    async def _find_scheduled(self, scope: Scope, text: str) -> MessageStatus:
+        incarnation, partition, mark = parse_scheduled_id(text)
+        topic = await self._topic(scope, incarnation, partition)
+        if topic is not None:
+            key = ScheduledKey(pid=topic.pid(partition), mark=mark)
+            found = await self._cells[topic.cells[partition]].scheduled.find(key)
+            if found.offset is not None:
+                return MessageStatus(id=text, state="published", partition=partition, offset=found.offset)
+            if found.state is ScheduledState.WAITING:
+                return MessageStatus(id=text, state="scheduled", partition=partition)
         return MessageStatus(id=text, state="unknown")
 
     async def _find_relayed(self, scope: Scope, asked: OutboxMessageId) -> MessageStatus:
@@ -48,15 +64,17 @@ class MessagePositions:
                 return MessageStatus(id=str(asked), state="published", partition=partition_of_id(pid), offset=offset)
         return MessageStatus(id=str(asked), state="unknown")
 
-    async def _is_in_log(self, scope: Scope, incarnation: int, partition: int, offset: int) -> bool:
+    async def _topic(self, scope: Scope, incarnation: int, partition: int) -> Topic | None:
         after = ""
         while True:
             topics = await self._catalog.topic_list(scope, after=after, limit=_TOPICS_PER_CALL)
             for topic in topics:
                 if topic.incarnation == incarnation and partition < topic.partitions:
-                    pid = partition_id(incarnation, partition)
-                    heads = await self._cells[topic.cells[partition]].heads_read([pid])
-                    return any(head.log_start <= offset < head.next_offset for head in heads)
+                    return topic
             if len(topics) < _TOPICS_PER_CALL:
-                return False
+                return None
             after = topics[-1].name
+
+    async def _is_in_log(self, topic: Topic, partition: int, offset: int) -> bool:
+        heads = await self._cells[topic.cells[partition]].heads_read([topic.pid(partition)])
+        return any(head.log_start <= offset < head.next_offset for head in heads)
