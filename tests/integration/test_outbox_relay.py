@@ -407,3 +407,7 @@ async def test_a_delayed_message_is_scheduled_once(database: str) -> None:
         assert await log.caller.fetchval("select expires_ms from lakelog.scheduled") == 600_000, "from the delivery on"
         assert (await client.message(receipt.id)).state == "scheduled"
         assert await log.values(topic) == []
+        await log.caller.execute("update lakelog.scheduled set due_at = clock_timestamp()")
+        assert await log.engine.scheduled_delivery.deliver_all(0) == 1
+        status = await client.message(receipt.id)
+        assert (status.state, status.partition, status.offset) == ("published", 0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from lakelog.engine.outbox.rows import scheduled_mark
 from lakelog.model.message import is_scheduled_id, parse_message_id, parse_scheduled_id, partition_of_id
 from lakelog.model.outbox import MessageQuery, MessageStatus, OutboxMessageId, parse_outbox_message_id
 from lakelog.model.topic import Scope, Topic
@@ -60,9 +61,19 @@ class MessagePositions:
                 if pid == REJECTED_PID:
                     return MessageStatus(id=str(asked), state="rejected")
                 if offset == NO_OFFSET:
-                    return MessageStatus(id=str(asked), state="scheduled", partition=partition_of_id(pid))
+                    return await self._find_delayed(asked, pid)
                 return MessageStatus(id=str(asked), state="published", partition=partition_of_id(pid), offset=offset)
         return MessageStatus(id=str(asked), state="unknown")
+
+    async def _find_delayed(self, asked: OutboxMessageId, pid: int) -> MessageStatus:
+        """Find a message of an outbox that had a delay when it was recorded."""
+        key = ScheduledKey(pid=pid, mark=scheduled_mark(asked))
+        found = await asyncio.gather(*(store.scheduled.find(key) for store in self._cells.values()))
+        offset = next((each.offset for each in found if each.offset is not None), None)
+        if any(each.state not in (None, ScheduledState.WAITING) for each in found):
+            return MessageStatus(id=str(asked), state="unknown")
+        state = "scheduled" if offset is None else "published"
+        return MessageStatus(id=str(asked), state=state, partition=partition_of_id(pid), offset=offset)  # type: ignore[arg-type]
 
     async def _topic(self, scope: Scope, incarnation: int, partition: int) -> Topic | None:
         after = ""

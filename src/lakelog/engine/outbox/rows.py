@@ -34,12 +34,16 @@ def scheduled_message(outbox_id: int, row: OutboxRow) -> Message:
     """
     message = to_message(row)
     if row.deliver_at is not None:
-        text = str(OutboxMessageId(outbox_id, *row.mark))
-        mark = hashlib.blake2b(text.encode(), digest_size=MARK_BYTES).digest()
+        mark = scheduled_mark(OutboxMessageId(outbox_id, *row.mark))
         message.schedule = Schedule(deliver_at=row.deliver_at, mark=mark)
         if row.expires_at is None and row.expires_ms is not None:
             message.expires_at, message.expires_ms = None, min(max(0, row.expires_ms), MAX_EXPIRES_MS)
     return message
+
+
+def scheduled_mark(message_id: OutboxMessageId) -> bytes:
+    """Return the mark with which a delayed message without an idempotency key is scheduled."""
+    return hashlib.blake2b(str(message_id).encode(), digest_size=MARK_BYTES).digest()
 
 
 def to_message(row: OutboxRow) -> Message:
