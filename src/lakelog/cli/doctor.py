@@ -90,7 +90,8 @@ def _without_password(url: str) -> str:
 
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{login.partition(':')[0]}{at}{hosts}"))
+    query = "&".join(each for each in parts.query.split("&") if not each.startswith(("password=", "sslpassword=")))
+    return urlunsplit(parts._replace(netloc=f"{login.partition(':')[0]}{at}{hosts}", query=query))
 
 
 def _print(findings: list[Finding]) -> None:

@@ -1,4 +1,4 @@
-"""`lakelog doctor --url`: the answers of a server that is none of Lakelog's."""
+"""`lakelog doctor`: the answers of a server that is none of Lakelog's, and the commands of remedies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakelog.cli.app import app
+from lakelog.cli.doctor import _given
 
 
 @pytest.mark.parametrize(("status", "body"), [(502, b"<h1>Bad Gateway</h1>"), (404, b'{"detail": "Not Found"}')])
@@ -33,3 +34,11 @@ def test_another_server_is_reported_without_a_traceback(status: int, body: bytes
         answering.join()
     assert result.exit_code == 4
     assert f"returned {status}, but the response is not from Lakelog" in " ".join(result.stderr.split())
+
+
+def test_the_commands_of_remedies_have_no_passwords() -> None:
+    given = _given(
+        "postgresql://app:secret@db/log?password=secret&sslmode=require&sslpassword=secret",
+        ["eu=postgresql://app:secret@eu/log?password=secret"],
+    )
+    assert given == " --database-url 'postgresql://app@db/log?sslmode=require' --cell eu=postgresql://app@eu/log"
