@@ -177,6 +177,47 @@ def test_a_restored_log_continues_with_the_messages_of_files(here: Installation)
     assert here.cli.run("backup", "restore", "--database-url", here.copy).out.startswith("No file has messages")
 
 
+def publish_to(log: lakelog.Lakelog, partition: int, first: int, end: int) -> None:
+    """Publish messages to one partition, and tier them."""
+    log.topic("orders").publish_many([lakelog.Outgoing({"n": n}, partition=partition) for n in range(first, end)])
+    tier_by_hand(log, "orders")
+
+
+def test_messages_from_before_and_after_added_partitions_are_restored(here: Installation) -> None:
+    """Partition 0 got its last message before the topic grew, partition 2 its first one long after it."""
+    with here.open() as log:
+        log.topic("orders").create(partitions=2)
+    here.back_up()
+    with here.open() as log:
+        publish_to(log, 0, 0, 10)
+        log.topic("orders").alter(partitions=3)
+        log.topic("orders").alter(partitions=4)
+        publish_to(log, 2, 10, 20)
+        before = contents(log)
+    with here.open(here.copy) as log:
+        done = restored(log)
+        assert (done.messages, done.lost, done.partitions) == (20, 0, 1)
+        assert contents(log) == before
+        for partition in range(3):
+            publish_to(log, partition, 20, 22)
+        assert len(contents(log)) == 26
+        assert verify_topics(log, options=OPTIONS).problems == ()
+
+
+def test_a_restored_partition_accepts_messages_if_no_added_partition_has_files(here: Installation) -> None:
+    with here.open() as log:
+        log.topic("orders").create(partitions=2)
+    here.back_up()
+    with here.open() as log:
+        log.topic("orders").alter(partitions=3)
+        publish_to(log, 0, 0, 10)
+    with here.open(here.copy) as log:
+        done = restored(log)
+        assert (done.messages, done.lost, done.partitions) == (10, 0, 0)
+        publish_to(log, 0, 10, 12)
+        assert len(contents(log)) == 12
+
+
 def test_a_load_that_was_decided_after_the_backup_is_restored_under_its_name(here: Installation) -> None:
     """Published messages before and after it, and files of a load that was never decided beside it."""
     with here.open() as log:

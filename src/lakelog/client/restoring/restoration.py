@@ -216,7 +216,7 @@ class TopicRestoration:
                     at = min(end, wanted.end)
                     with _opened(store, found) as file:
                         for batch in file.read(max(first, wanted.first), at):
-                            segments += files.add(part.partition, conform(batch))
+                            segments += files.add(part.partition, _in_epoch(conform(batch), plan.epoch))
             for batch in _placeholders(part.partition, at, wanted.end, now, plan.epoch):
                 segments += files.add(part.partition, batch)
             segments += files.close()
@@ -274,6 +274,18 @@ def _opened(store: ObjectStore, found: _Found) -> Iterator[SegmentFile]:
 
 def _empty(partition: int) -> PartitionPlan:
     return PartitionPlan(partition=partition, log_start=0, high_watermark=0, start=0, end=0, segments=(), hot_from=0)
+
+
+def _in_epoch(messages: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
+    """Return the messages with the epoch that the topic has now.
+
+    The restored database does not know when partitions were added. A message of a newer epoch would make its partition
+    refuse every publisher, and a partition of a newer epoch refuses the message.
+    """
+    field = SCHEMA.field("epoch")
+    return messages.set_column(
+        SCHEMA.get_field_index("epoch"), field, pa.array(np.full(messages.num_rows, epoch, np.int32))
+    )
 
 
 def _placeholders(partition: int, first: int, end: int, now: datetime, epoch: int) -> Iterator[pa.RecordBatch]:
