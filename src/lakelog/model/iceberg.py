@@ -92,7 +92,7 @@ class IcebergChanges(Value, frozen=True, kw_only=True):
         version: The version of the table; 0 if there is no table.
         metadata: The path of its metadata file, if there is a table.
         steps: The snapshots to add, in order. Each is correct by itself.
-        rest: Segments that are left for another call.
+        rest: Segments to add or to remove that are left for another call.
         now: The database's time.
         columns: The typed columns of the topic's values; None if it has none.
     """

@@ -6,16 +6,17 @@ compaction, and takes their place in one snapshot.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from lakelog.model.iceberg import IcebergOperation, IcebergStep, Ranges
 from lakelog.model.segment import Segment
 from lakelog.segments.layout import parse_segment_path
 
 MAX_SEGMENTS = 5_000
-"""Segments that one call adds at most, so that a long history is not one large commit."""
+"""Segments that one call adds and removes at most, so that a long history is not one large commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,10 @@ class _Exchange:
 
     added: list[_File] = field(default_factory=list)
     removed: list[_File] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.added) + len(self.removed)
 
     @property
     def operation(self) -> IcebergOperation:
@@ -63,20 +68,21 @@ def steps_of(
     Args:
         present: The paths of the segments in the table.
         wanted: The verified segments of the topic, without overlaps.
-        limit: The largest number of segments to append.
+        limit: The largest number of segments to add and to remove. The first exchange is returned whatever its size.
     """
     paths = {segment.path for segment in wanted}
     known = set(present)
     removed = [_file_at(path) for path in known - paths]
     added = [_file_of(segment) for segment in wanted if segment.path not in known]
-    exchanges = _exchanges(added, removed)
+    ordered = sorted(_exchanges(added, removed), key=lambda each: _ORDER.index(each.operation))
+    sizes = list(accumulate(each.size for each in ordered))
+    count = max(1, bisect_right(sizes, limit))
+    exchanges, rest = ordered[:count], sum(each.size for each in ordered[count:])
     live = {path: _file_at(path) for path in known}
-    steps, rest = [], 0
+    steps = []
     for operation in _ORDER:
         those = [each for each in exchanges if each.operation is operation]
         new = [file for each in those for file in each.added]
-        if operation is IcebergOperation.APPEND:
-            new, rest = new[:limit], len(new[limit:])
         old = [file for each in those for file in each.removed]
         if new or old:
             for each in old:

@@ -86,6 +86,28 @@ def test_all_of_it_at_once_is_one_snapshot_of_each_kind() -> None:
     assert steps[-1].covered == {0: [(10, 30), (40, 60)]}
 
 
+def test_files_that_leave_count_towards_the_limit() -> None:
+    """A commit has a largest number of paths, and a purge removes all files of a long history at once."""
+    live = [segment(n * 10, n * 10 + 10) for n in range(12)]
+    wanted = [segment(0, 20), segment(20, 40)]
+    left, turns = paths(*live), 0
+    while True:
+        steps, rest = steps_of(left, wanted, limit=5)
+        assert sum(len(step.added) + len(step.removed) for step in steps) <= 5
+        for step in steps:
+            left = [path for path in left if path not in step.removed] + paths(*step.added)
+        turns += 1
+        if not rest:
+            break
+    assert (sorted(left), turns) == (sorted(paths(*wanted)), 4)
+
+
+def test_a_compaction_of_more_files_than_the_limit_is_one_snapshot() -> None:
+    old = [segment(n * 10, n * 10 + 10) for n in range(12)]
+    (step,), rest = steps_of(paths(*old), [segment(0, 120), segment(120, 130)], limit=5)
+    assert (told(step), rest) == (("replace", [(0, 120)], 12), 1)
+
+
 def test_partitions_do_not_replace_each_other() -> None:
     old = segment(0, 10)
     steps, _ = steps_of(paths(old), [segment(0, 10, partition=1)])
