@@ -31,6 +31,10 @@ class ThreadServer:
         self._thread: threading.Thread | None = None
 
     @property
+    def catalog(self) -> MemoryCatalog:
+        return self._stores[0]
+
+    @property
     def store(self) -> MemoryStore:
         return self._stores[1]
 

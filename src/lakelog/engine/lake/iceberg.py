@@ -80,6 +80,8 @@ class IcebergTables:
                 topic=topic.name,
                 version=request.version,
             )
+        # As for registered segments: the time of an earlier check must not count after a later backup mark.
+        await self._catalog.orphans.forget(request.added)
         return IcebergTable(topic=topic.name, kind=request.kind, version=request.version + 1, metadata=request.metadata)
 
     async def find(self, scope: Scope, name: str) -> IcebergTable:

@@ -204,6 +204,27 @@ def test_s25_retention_takes_files_from_the_table_then_from_its_snapshots_and_th
     assert first not in stored
 
 
+def test_a_backup_keeps_a_file_of_a_table_that_a_sweep_saw_before_its_commit(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "KEEP_SNAPSHOTS", 1)
+    publish(log)
+    tier_by_hand(log, "orders")
+    store = open_store(log.lake.plan("orders").store or "")
+    commit = TableFiles(store, log.lake.iceberg_changes("orders")).write()
+    assert commit is not None
+    assert log.lake.look(commit.added, min_age=0) == [], "no check has seen them before"
+    log.lake.commit_iceberg(commit)
+    assert asyncio.run(server.catalog.orphans.backup_mark("nightly", timedelta(days=1)))
+    for _ in range(2):
+        publish(log)
+        tier_by_hand(log, "orders")
+        iceberg_topic(log, "orders")
+    for _ in range(2):
+        sweep(min_age=timedelta(0), url=server.url)
+    assert set(commit.added) <= {each.path for each in store.list("e1")}
+
+
 def test_s26_a_table_has_no_segment_before_it_is_verified_and_none_that_the_log_has_not(
     log: lakelog.Lakelog, server: ThreadServer
 ) -> None:
