@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, PipelineRunOver
+from lakelog.model.pipeline import RunState
 from lakelog.spark.pipelines.compact_plan import CompactOptions
 from lakelog.spark.pipelines.compacting import CompactSummary
 from lakelog.spark.pipelines.iceberg import IcebergSummary, iceberg_topic
@@ -32,6 +33,8 @@ PIPELINE = "serve"
 TICK = timedelta(seconds=1)
 STANDBY = timedelta(seconds=5)
 """The interval at which a waiting process tries to take over."""
+SWEEP_LOOK = timedelta(minutes=10)
+"""The interval at which the process looks whether a sweep is due, also after one that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,7 @@ class PipelineServer:
             "compact": (self._options.compact_every, self._compact),
             "iceberg": (self._options.iceberg_every, self._iceberg),
             "latest": (self._options.latest_every, self._latest),
-            "sweep": (self._options.sweep_every, self._sweep),
+            "sweep": (self._options.sweep_every and min(self._options.sweep_every, SWEEP_LOOK), self._sweep),
         }
         due = dict.fromkeys(steps, 0.0)
         try:
@@ -210,10 +213,11 @@ class PipelineServer:
         self._figures["unmerged"] = lacking
 
     def _sweep(self) -> None:
-        """Sweep, unless the last sweep of the environment was less than the interval ago."""
+        """Sweep, unless the last sweep of the environment was less than the interval ago and did not fail."""
         assert self._options.sweep_every is not None
         for last in client(self._connection).pipelines.list(SWEEP, limit=1):
-            if datetime.now(UTC) - last.started_at < self._options.sweep_every:
+            is_good = last.state in (RunState.RUNNING, RunState.DONE)
+            if is_good and datetime.now(UTC) - last.started_at < self._options.sweep_every:
                 return
         done = sweep(url=self._connection.url, token=self._connection.token)
         self._figures["deleted"] += done.deleted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -171,6 +171,44 @@ def test_a_key_table_that_exists_is_updated_when_it_lacks_messages(
     assert served(server).passed_over == [("orders", "It was changed by another run.")]
     progress = log.pipelines.list("serve")[0].progress
     assert (progress["merged"], progress["unmerged"], progress["failures"]) == (0, 3, 1)
+
+
+class Hours:
+    """A clock that only advances when the process sleeps. It ends the process after three hours."""
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead, self._at = ahead, 0.0
+
+    def monotonic(self) -> float:
+        return self._at
+
+    def now(self, zone: tzinfo) -> datetime:
+        return datetime.now(zone) + self._ahead + timedelta(seconds=self._at)
+
+    def sleep(self, seconds: float) -> None:
+        self._at += 600
+        if self._at > 3 * 3600:
+            raise SystemExit
+
+
+@pytest.mark.parametrize(("fails", "hours", "first"), [(False, 23, 3600), (True, 1, 0)])
+def test_a_sweep_is_due_an_interval_after_the_last_one_of_any_process_that_did_not_fail(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch, fails: bool, hours: int, first: int
+) -> None:
+    """The process starts some hours after another one swept."""
+    log.pipelines.end(log.pipelines.begin("sweep"), {}, failed=fails)
+    clock, swept = Hours(timedelta(hours=hours)), []
+
+    def swept_at(**given: object) -> SweepSummary:
+        swept.append(clock.monotonic())
+        return SweepSummary()
+
+    for name, stand_in in {"time": clock, "datetime": clock, "sweep": swept_at}.items():
+        monkeypatch.setattr(serving, name, stand_in)
+    options = ServeOptions(tier_every=None, compact_every=None, iceberg_every=None, latest_every=None)
+    connection, sessions = ConnectionSettings(url=server.url), SparkSessions(name="none")
+    PipelineServer(connection, sessions, options, Told(), clock.sleep).run()
+    assert swept and swept[0] == first
 
 
 def test_s25_retention_takes_files_from_the_table_then_from_its_snapshots_and_then_from_the_store(
