@@ -133,18 +133,28 @@ def update_latest(
         PipelineBusy: If another run of the topic is active.
     """
     check_whole("buckets", buckets, 1, MAX_BUCKETS)
-    return run_latest(connection_to(url, token, spark), lambda: spark, topic, buckets)
+    return run_latest(connection_to(url, token, spark), lambda: spark, topic, buckets, store_options(spark))
 
 
 def run_latest(
-    connection: ConnectionSettings, session: Callable[[], SparkSession], topic: str, buckets: int = BUCKETS
+    connection: ConnectionSettings,
+    session: Callable[[], SparkSession],
+    topic: str,
+    buckets: int = BUCKETS,
+    options: Mapping[str, str] | None = None,
 ) -> LatestSummary:
-    """Run the pipeline once. `session` returns the Spark session, and is called only if there are new messages."""
+    """Run the pipeline once. `session` returns the Spark session, and is called only if there are new messages.
+
+    `options` configure the object store. Without them, the environment does.
+    """
     log = client(connection)
     if log.lake.plan(topic).store is None:
         raise no_store()
     with recorded(log, PIPELINE, topic) as recorder:
-        return _updated(connection, log, session, topic, buckets, recorder)
+        changes = log.lake.iceberg_changes(topic, TableKind.LATEST)
+        assert changes.store is not None
+        table = KeyTable(open_store(changes.store, options), changes, buckets)
+        return _updated(connection, session, changes, table, recorder)
 
 
 def uncovered(log: Lakelog, topic: str) -> int | None:
@@ -160,15 +170,12 @@ def uncovered(log: Lakelog, topic: str) -> int | None:
 
 def _updated(
     connection: ConnectionSettings,
-    log: Lakelog,
     session: Callable[[], SparkSession],
-    topic: str,
-    buckets: int,
+    changes: IcebergChanges,
+    table: KeyTable,
     recorder: RunRecorder,
 ) -> LatestSummary:
-    changes = log.lake.iceberg_changes(topic, TableKind.LATEST)
-    assert changes.store is not None
-    table = KeyTable(open_store(changes.store), changes, buckets)
+    log, topic = client(connection), changes.topic
     known = {} if table.covered is None else table.covered.ends
     plan, as_of = planned(log, topic, known, changes.incarnation)
     covered = Covered(ends={each.partition: each.end for each in plan.partitions}, epoch=plan.epoch, as_of=as_of)

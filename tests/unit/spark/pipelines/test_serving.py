@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import lakelog
 from lakelog.errors import LakelogError, PipelineBusy
 from lakelog.model.iceberg import IcebergChanges, TableKind
-from lakelog.objectstore import open_store
+from lakelog.objectstore import ObjectStore, open_store
 from lakelog.segments.iceberg import metadata as tables
 from lakelog.segments.iceberg.avro import read_avro
 from lakelog.segments.iceberg.key_files import Covered, KeyTable
 from lakelog.segments.iceberg.table_files import TableFiles
-from lakelog.spark.pipelines import serving
+from lakelog.spark.pipelines import latest, serving
 from lakelog.spark.pipelines.iceberg import IcebergSummary, iceberg_topic
 from lakelog.spark.pipelines.jobs import SparkSessions
 from lakelog.spark.pipelines.latest import LatestSummary, uncovered
@@ -209,6 +210,28 @@ def test_a_sweep_is_due_an_interval_after_the_last_one_of_any_process_that_did_n
     connection, sessions = ConnectionSettings(url=server.url), SparkSessions(name="none")
     PipelineServer(connection, sessions, options, Told(), clock.sleep).run()
     assert swept and swept[0] == first
+
+
+def test_a_key_table_is_read_with_the_settings_of_the_session(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def opened(url: str, options: Mapping[str, str] | None = None) -> ObjectStore:
+        given.append(options)
+        return open_store(url)
+
+    class Conf:
+        def get(self, name: str, default: str | None) -> str | None:
+            return "http://minio:9000" if name == "spark.hadoop.fs.s3a.endpoint" else default
+
+    marks = log.lake.watermarks("orders")
+    changes = log.lake.iceberg_changes("orders", TableKind.LATEST)
+    covered = Covered(ends=marks.ends, epoch=marks.epoch, as_of=marks.now)
+    log.lake.commit_iceberg(KeyTable(open_store(changes.store or ""), changes, 4).next_version([], [], covered))
+    monkeypatch.setattr(latest, "open_store", opened)
+    latest.update_latest(SimpleNamespace(conf=Conf()), "orders", url=server.url)  # type: ignore[arg-type]
+    assert given == [{"endpoint": "http://minio:9000", "allow_http": "true"}]
 
 
 def test_s25_retention_takes_files_from_the_table_then_from_its_snapshots_and_then_from_the_store(
