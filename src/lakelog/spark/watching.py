@@ -112,7 +112,7 @@ class StreamWatcher:
         found: dict[str, list[str]] = {name: [] for name in _METRICS}
         for query in self._listener.queries():
             for name, labels, number in self._figures(query):
-                found[name].append(f"{name}{{{labels}}} {number:g}")
+                found[name].append(f"{name}{{{labels}}} {number}")
         lines = []
         for name, (kind, about) in _METRICS.items():
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *found[name]]

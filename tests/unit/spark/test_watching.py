@@ -67,6 +67,13 @@ def test_the_lag_is_that_of_the_log_when_it_is_read(watcher: StreamWatcher) -> N
     assert labels not in watcher.metrics()
 
 
+def test_a_counter_shows_each_row(watcher: StreamWatcher) -> None:
+    """With six digits, a rate would be zero for most scrapes, and wrong for the others."""
+    for _ in range(2):
+        watcher._listener.onQueryProgress(SimpleNamespace(progress=progress(12_345_678)))  # type: ignore[arg-type]
+    assert 'lakelog_spark_rows_total{query="co\\"py",id="q1"} 24691356\n' in watcher.metrics()
+
+
 def test_a_topic_that_is_gone_does_not_hide_the_other_metrics(watcher: StreamWatcher) -> None:
     watcher._listener.onQueryProgress(SimpleNamespace(progress=progress(13, topic="gone")))  # type: ignore[arg-type]
     text = watcher.metrics()
