@@ -81,11 +81,14 @@ def test_every_remedy_with_a_call_is_a_form() -> None:
         *remedies.again(5),
         *remedies.window(100),
         *remedies.unordered(),
-        *remedies.unfiltered(),
+        *remedies.unfiltered(is_whole=True),
+        *remedies.unfiltered(is_whole=False),
         *remedies.keep_longer(),
     ]
     for remedy in made:
         assert (button_of("billing", remedy) is None) == (remedy.http is None), remedy.label
+    for kind in GroupKind:
+        assert remedies.past(7, kind)[1].label == "Give up the messages below 7"
     (skip,) = remedies.skip_one(5)
     button = button_of("billing", skip)
     assert button is not None

@@ -350,6 +350,20 @@ async def test_filter_passes_nothing() -> None:
         await made.fine()
 
 
+async def test_the_filter_of_one_topic_passes_nothing() -> None:
+    async with group() as made:
+        await made.consume()
+        await made.alter(topic="jobs", filter="value = -1")
+        await made.publish(25)
+        assert await made.consume(30) == []
+        found = await made.stuck(StuckCode.FILTER_PASSES_NOTHING, None, filter="value = -1", filtered=25)
+        assert "--topic jobs --filter" in found["text"]
+        await made.remedy(found, "Remove the filter")
+        await made.remedy(found, "left out")
+        assert len(await made.consume(30)) == 25
+        await made.fine()
+
+
 async def test_rebalancing() -> None:
     async with group(partitions=2) as made:
         cursor = {"topics": ["jobs"], "kind": "cursor", "start_from": "earliest"}

@@ -80,6 +80,7 @@ async def _alter(view: View, form: Form) -> str:
         window=form.number("window"),
         order=Order(order) if order in set(Order) else None,
         filter=form.fields.get("filter"),
+        topic=form.text("topic") or None,
     )
     return _page_of(view)
 

@@ -28,7 +28,7 @@ class Remedies:
         """Give up messages that cannot be read."""
         restore = Remedy(label="Restore the file; the group then continues by itself")
         if kind is GroupKind.CURSOR:
-            return restore, self._seek("Give up the messages below", offset)
+            return restore, self._seek(f"Give up the messages below {offset}", offset)
         return restore, self._skip(f"Give up the messages below {offset}", offset)
 
     def start(self) -> tuple[Remedy, ...]:
@@ -57,11 +57,13 @@ class Remedies:
         """Deliver messages of one key at the same time."""
         return (self._alter("Deliver messages in any order", "--order none", {"order": "none"}),)
 
-    def unfiltered(self) -> tuple[Remedy, ...]:
-        """Remove the filter, and deliver what it has left out."""
+    def unfiltered(self, *, is_whole: bool) -> tuple[Remedy, ...]:
+        """Remove the filter of the group, or that of the topic, and deliver what it has left out."""
+        only = "" if is_whole else f"--topic {self.topic} "
+        body = {"filter": ""} if is_whole else {"topic": self.topic, "filter": ""}
         again = {"topic": self.topic, "position": "earliest"}
         return (
-            self._alter("Remove the filter", "--filter ''", {"filter": ""}),
+            self._alter("Remove the filter", f"{only}--filter ''", body),
             self._remedy(
                 "Deliver the messages that were left out",
                 f"seek {self.group} {self.topic} --to earliest",

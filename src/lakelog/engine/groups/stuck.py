@@ -311,13 +311,18 @@ class _Partition:
         is_idle = status is Status.CAUGHT_UP and not others
         if wanted is None or counts.filtered < FILTERED or not is_idle:
             return None
+        # A topic's own filter overrides that of the group.
+        own = self.group.settings.topics.get(self.look.topic)
+        is_whole = own is None or own.filter is None
+        only = "" if is_whole else f" --topic {self.look.topic}"
         evidence: Evidence = {"filter": wanted, "filtered": counts.filtered}
         text = (
             f"The filter `{wanted}` has left out all {counts.filtered:,} messages since the last seek. If that is "
-            f"wrong, change it with `lakelog groups alter {self.group.name} --filter`, and move the group back with "
-            f"`lakelog groups seek {self.group.name} {self.look.topic}`."
+            f"wrong, change it with `lakelog groups alter {self.group.name}{only} --filter`, and move the group back "
+            f"with `lakelog groups seek {self.group.name} {self.look.topic}`."
         )
-        return self._stuck(StuckCode.FILTER_PASSES_NOTHING, None, evidence, self.remedies.unfiltered(), text)
+        remedies = self.remedies.unfiltered(is_whole=is_whole)
+        return self._stuck(StuckCode.FILTER_PASSES_NOTHING, None, evidence, remedies, text)
 
     # Parts of the above -----------------------------------------------------------------------------------------------
 
