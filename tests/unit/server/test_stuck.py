@@ -261,10 +261,19 @@ async def test_slow_owner() -> None:
         made.wait(59)
         await made.fine()
         made.wait(11)
-        evidence = {"owner": "w1", "offset": 0, "messages": 1, "held_ms": 70_000, "waiting": 2}
+        evidence = {"owner": "w1", "offset": 0, "messages": 1, "held_ms": 70_000, "waiting": 1}
         found = await made.stuck(StuckCode.SLOW_OWNER, BEGIN, **evidence)
         await made.remedy(found, "Revoke all leases")
         assert len(await made.consume(3, owner="w3")) == 3
+        await made.fine()
+
+
+async def test_an_owner_is_not_slow_if_all_messages_are_leased() -> None:
+    async with group() as made:
+        await made.publish(2)
+        await made.consume(1)
+        await made.consume(1, owner="w2")
+        made.wait(120)
         await made.fine()
 
 

@@ -191,14 +191,15 @@ class _Partition:
         oldest = min(alive, key=lambda lease: lease.granted_ms)
         held_ms = now - oldest.granted_ms
         is_hung = held_ms >= HUNG_MS
-        if not is_hung and (held_ms < SLOW_MS or self._lag() <= len(oldest.open)):
+        waiting = self._lag() - sum(len(lease.open) for lease in alive)
+        if not is_hung and (held_ms < SLOW_MS or waiting <= 0):
             return None
         evidence: Evidence = {
             "owner": oldest.owner,
             "offset": _first(oldest),
             "messages": len(oldest.open),
             "held_ms": held_ms,
-            "waiting": self._lag() - len(oldest.open),
+            "waiting": waiting,
         }
         code = StuckCode.HUNG_HANDLER if is_hung else StuckCode.SLOW_OWNER
         what = "still holds" if is_hung else "has held"
