@@ -101,12 +101,13 @@ async def test_failures_are_counted_by_group_and_topic_with_those_that_were_left
     async with backing.store() as store:
         (group, other), pids, (elsewhere,) = (new_group(), new_group()), new_pids(2), new_pids(1)
         kinds = [incident(n, kind) for n, kind in enumerate(IncidentKind)]
+        kinds.append(incident(9, IncidentKind.DISCARDED, due_ms=None, reason="", traceback=None, fingerprint=0))
         await commit(store.groups, noted(group, pids[0], 1, *kinds), noted(group, pids[1], 1, incident(0, left_out=40)))
         await commit(store.groups, noted(group, elsewhere, 1, incident(0)), noted(other, pids[0], 1, incident(0)))
         now = int((await store.clock()).timestamp() * 1000)
         count = store.groups.incidents.failures_count
         assert await count([group], now - 60_000, now + 60_000) == {
-            (group, pids[0] >> PARTITION_BITS): 4 + 41,
+            (group, pids[0] >> PARTITION_BITS): 5 + 41,
             (group, elsewhere >> PARTITION_BITS): 1,
         }
         assert await count([group, other], now + 60_000, now + 70_000) == {}

@@ -63,7 +63,7 @@ class IncidentStore(Protocol):
     async def failures_count(
         self, group_ids: Sequence[int], since_ms: int, until_ms: int
     ) -> dict[tuple[int, int], int]:
-        """Return how many deliveries failed, timed out, were lost or ended as dead letters between two times.
+        """Return how many deliveries failed, timed out or were lost between two times, last deliveries included.
 
         The result is by group id and incarnation of the topic, without zeros, with those that were only counted.
         """

@@ -45,8 +45,8 @@ class MemoryIncidents:
         await asyncio.sleep(0)
         found: dict[tuple[int, int], int] = {}
         for each in self._incidents:
-            is_failure = each.incident.kind in _FAILURES and since_ms <= each.at_ms < until_ms
-            if is_failure and each.group_id in group_ids:
+            is_in_time = since_ms <= each.at_ms < until_ms
+            if is_in_time and _is_failure(each.incident) and each.group_id in group_ids:
                 place = (each.group_id, each.pid >> PARTITION_BITS)
                 found[place] = found.get(place, 0) + 1 + each.incident.left_out
         return found
@@ -84,6 +84,11 @@ class MemoryIncidents:
             chain = [replace(each, payload=None) for each in own if each.key.offset in wanted]
             found += sorted(chain, key=lambda each: (each.at_ms, each.key.offset))
         return found
+
+
+def _is_failure(incident: Incident) -> bool:
+    """Return whether the delivery failed. A last failure without a dead letter is discarded, with a fingerprint."""
+    return incident.kind in _FAILURES or (incident.kind is IncidentKind.DISCARDED and incident.fingerprint != 0)
 
 
 def _stored(entry: JournalEntry, given: Incident, now: int) -> StoredIncident:

@@ -9,8 +9,9 @@ import pytest
 from lakelog.engine.history.timeline import MAX_POINTS, span_of
 from lakelog.errors import InvalidRequest, TopicNotFound
 from lakelog.maintenance.history_sampler import HistorySampler
+from lakelog.model.group import AlterGroupRequest
 from lakelog.model.history import GroupHistory, HistoryQuery
-from lakelog.model.lease import Verb
+from lakelog.model.lease import LeaseAnswer, Verb
 from lakelog.model.position import Earliest
 from lakelog.storage.history import Resolution
 from tests.unit.engine.groups.test_summaries import Shop, shop
@@ -69,6 +70,23 @@ async def test_failures_are_those_of_the_minute_before() -> None:
         await made.engine.sampler.sample()
         points = (await history(made)).points
         assert [each.failed_per_second for each in points] == [0, 12 / 60, 0]
+
+
+async def test_failures_of_a_group_that_keeps_no_dead_letters() -> None:
+    async with shop() as made:
+        await made.engine.group_directory.resolve(made.scope, "billing", create=True)
+        await made.engine.groups.alter(made.scope, AlterGroupRequest(group="billing", dead_letter=False))
+        for verb, count in ((Verb.FAIL, 3), (Verb.DISCARD, 1)):
+            for lease in await made.lease("billing", count):
+                reason = "ValueError: no total" if verb is Verb.FAIL else ""
+                given = {"verb": verb, "partition": lease.partition, "token": lease.token, "reason": reason}
+                answer = LeaseAnswer(**given, offsets=tuple(lease.offsets))  # type: ignore[arg-type]
+                (result,) = await made.engine.leases.answer(made.scope, "orders", "billing", "ann", [answer])
+                assert not isinstance(result, Exception), result
+        made.clock.pass_by(minutes=1)
+        await made.engine.sampler.sample()
+        (point,) = (await history(made)).points
+        assert point.failed_per_second == 3 / 60
 
 
 async def test_a_seek_back_has_no_throughput_and_a_gap_has_none() -> None:

@@ -12,11 +12,13 @@ cross join lateral (
 ) i
 order by i.at_ms, i.message_offset, i.deliveries, i.group_id;
 
--- failures_count: counts the failures of groups between two times by group and topic
+-- failures_count: counts the failures of groups between two times by group and topic (a last failure that leaves no dead letter
+-- is stored as discarded, with the fingerprint of its reason; a message that its owner discarded has none)
 select a.group_id, f.incarnation, f.failed from unnest($1::bigint[]) as a (group_id)
 cross join lateral (
     select x.pid >> $4::integer as incarnation, sum(1 + x.left_out)::bigint as failed from lakelog.incident x
-    where x.group_id = a.group_id and x.at_ms >= $2 and x.at_ms < $3 and x.kind between 1 and 4
+    where x.group_id = a.group_id and x.at_ms >= $2 and x.at_ms < $3
+        and (x.kind between 1 and 4 or x.kind = 6 and x.fingerprint <> 0)
     group by 1
 ) f;
 
