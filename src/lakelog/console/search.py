@@ -12,7 +12,7 @@ from lakelog.client._async.topic import AsyncTopic
 from lakelog.client.reading.masking import masks_of
 from lakelog.client.reading.selecting import Deadline, Selection
 from lakelog.console.message_rows import Row, rows_of
-from lakelog.errors import OffsetOutOfRange
+from lakelog.errors import InvalidRequest, OffsetOutOfRange
 from lakelog.model.filter import Filter
 from lakelog.model.partitioner import partition_of
 from lakelog.model.topic_info import TopicInfo
@@ -95,6 +95,9 @@ async def search(
     done = Search(scanned=begin.scanned, found=begin.found)
     deadline, size = Deadline(at=clock() + SECONDS, clock=clock), 0
     first = begin.place or (chosen[0], -1)
+    if first[0] not in chosen:
+        # Partitions were added to the topic since, and the key is in another one now.
+        raise InvalidRequest(f"This search does not look at partition {first[0]}. Search again from the beginning.")
     for partition in chosen[chosen.index(first[0]) :]:
         log_start, end = ends[partition]
         is_first = partition == first[0] and first[1] >= 0
@@ -104,8 +107,9 @@ async def search(
                 return _stopped(done, chosen, ends, (partition, at))
             try:
                 page = await topic.fetch(partition, offset=at, limit=min(PAGE, end - at))
-            except OffsetOutOfRange:
-                at = await _start(topic, partition, wanted, log_start)  # Retention was faster.
+            except OffsetOutOfRange as error:
+                oldest = error.subject.get("log_start")  # Retention was faster.
+                at = oldest if isinstance(oldest, int) and oldest > at else end
                 continue
             size += sum(len(message.raw or b"") for message in page.messages)
             hits, looked_at = await asyncio.to_thread(

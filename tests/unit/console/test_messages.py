@@ -52,6 +52,16 @@ async def test_a_filter_looks_at_all_partitions_and_says_so() -> None:
         assert (len(one.rows), one.scanned) == (2, 30)
 
 
+async def test_a_search_goes_on_behind_what_retention_removed_during_it() -> None:
+    async with lakelog.connect_async("memory://") as log:
+        topic = await _filled(log)
+        info = await topic.describe()
+        await topic.purge()
+        await topic.publish({"n": 30}, partition=1)
+        found = await search(topic, info, Wanted(filter=parse("value.n >= 28")), Search())
+        assert (found.rows, found.place) == ([], None)
+
+
 async def test_a_key_is_in_one_partition() -> None:
     async with lakelog.connect_async("memory://") as log:
         topic = log.topic("orders")
@@ -144,6 +154,8 @@ def test_the_newest_an_offset_older_and_newer_messages_and_a_link() -> None:
             assert await _get(browser, "topics/orders/messages?partition=7", 422)
             assert await _get(browser, "topics/orders/messages?where=value.n+%3D", 422)
             assert await _get(browser, "topics/orders/messages?at=x&key=k", 422)
+            elsewhere = (partition_of(b"k", 4) + 1) % 4
+            assert await _get(browser, f"topics/orders/messages?at={elsewhere}-0&key=k", 422)
 
     asyncio.run(scenario())
 

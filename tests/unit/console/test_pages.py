@@ -116,6 +116,27 @@ def test_a_topic_with_columns() -> None:
     asyncio.run(scenario())
 
 
+def test_the_example_of_a_cluster_in_two_topics() -> None:
+    async def scenario() -> None:
+        async with browsing() as browser:
+            await logged_in(browser)
+            made, here = browser.world, {"host": "localhost"}
+            await made.engine.topics.create(made.scope, "zebras", 1)
+            await made.publish("zebras", {"value": 1}, headers=here)
+            consume = {"topic": "zebras", "group": "billing", "owner": "w-4", "start_from": "earliest"}
+            (lease,) = (await made.call("POST", "/v1/consume", json=consume, headers=here)).json["leases"]
+            answer = {"verb": "fail", "partition": 0, "token": lease["token"], "offsets": [0]}
+            answers = {"owner": "w-4", "answers": [{**answer, "reason": "ValueError: no total 18"}]}
+            path = "/v1/topics/zebras/groups/billing/answers"
+            assert (await made.call("POST", path, json=answers, headers=here)).status == 200
+            html = (await browser.get("groups/billing/dead")).body.decode()
+            assert "<td>orders, zebras</td>" in html
+            for link in re.findall(r'href="../../(m/[^"]+)"', html):
+                assert (await browser.get(unescape(link))).status == 200, link
+
+    asyncio.run(scenario())
+
+
 def test_below_another_path() -> None:
     async def scenario() -> None:
         async with browsing() as browser:
