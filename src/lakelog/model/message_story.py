@@ -30,7 +30,8 @@ class MessageState(StrEnum):
         LEASED: A consumer holds the message.
         WAITING: The message waits for its next attempt.
         BLOCKED: The message waits behind an earlier message with its key.
-        FINISHED: The message is finished: acked, left out by the filter, expired, skipped or discarded.
+        FINISHED: The message is finished: acked, left out by the filter, expired, skipped, discarded, or removed by
+            retention.
         DEAD: The message is a dead letter.
         DISCARDED: The message was a dead letter, which was discarded.
     """

@@ -181,6 +181,7 @@ class Stories:
                 letters=by_group.get(group.group_id, ()),
                 appended_ms=appended,
                 state=states.get(group.group_id),
+                removed=place.offset if read.status == "removed" else None,
             )
             for group, _ in groups
         ]

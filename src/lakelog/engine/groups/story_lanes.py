@@ -55,6 +55,8 @@ class Told:
     appended_ms: Mapping[int, int]
     state: DeliveryState | None
     """None if the group's progress cannot be read."""
+    removed: int | None = None
+    """The offset of the message if retention has removed it, which the group may not have noticed."""
 
     def id_of(self, offset: int) -> str:
         return message_id(self.topic.incarnation, self.partition, offset)
@@ -139,11 +141,15 @@ def _present(told: Told) -> tuple[MessageState, StoryEvent | None]:
         return (MessageState.DEAD if is_dead else MessageState.DISCARDED), None
     if state is None:
         return MessageState.AHEAD, None
-    found, text, given = _of_state(told.group, state, offset)
+    found, text, given = _of_state(told, state, offset)
     return found, StoryEvent(kind=found, text=text, message_id=told.id_of(offset), **given)
 
 
-def _of_state(group: Group, state: DeliveryState, offset: int) -> tuple[MessageState, str, dict[str, Any]]:
+def _of_state(told: Told, state: DeliveryState, offset: int) -> tuple[MessageState, str, dict[str, Any]]:
+    is_removed = told.removed == offset
+    is_blocked = any(offset in offsets for offsets in state.skipped.values())
+    if is_removed and (offset >= state.frontier or offset in state.waiting or is_blocked):
+        return MessageState.FINISHED, "Retention removed it before the group finished it.", {}
     if offset >= state.frontier:
         ahead = offset - state.frontier
         return MessageState.AHEAD, f"Not considered yet: {ahead:,} messages of the partition are before it.", {}
@@ -155,13 +161,14 @@ def _of_state(group: Group, state: DeliveryState, offset: int) -> tuple[MessageS
     if waiting is not None:
         given = {"next_at": to_time(waiting.due_ms), "failures": state.failures(offset)}
         return MessageState.WAITING, f"Waits for the next attempt, due at {_clock(waiting.due_ms)}.", given
-    if any(offset in offsets for offsets in state.skipped.values()):
+    if is_blocked:
         return MessageState.BLOCKED, "Waits behind an earlier message with its key.", {}
     if offset < state.start:
         return MessageState.FINISHED, "Not for the group: it began to read behind the message, or a seek passed it.", {}
-    if group.kind is GroupKind.CURSOR:
+    if told.group.kind is GroupKind.CURSOR:
         return MessageState.FINISHED, "Read: the group has committed a position behind it.", {}
-    return MessageState.FINISHED, "Finished: acked, left out by the filter, expired or skipped.", {}
+    how = "expired, skipped, or removed by retention before it was read" if is_removed else "expired or skipped"
+    return MessageState.FINISHED, f"Finished: acked, left out by the filter, {how}.", {}
 
 
 def _clock(ms: int) -> str:

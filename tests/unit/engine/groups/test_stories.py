@@ -207,6 +207,26 @@ async def test_each_group_has_a_lane_of_its_own() -> None:
         assert (gone.state, kinds(gone)) == (MessageState.DISCARDED, ["leased", "died", "discarded"])
 
 
+async def test_a_message_that_retention_removed_is_not_ahead() -> None:
+    async with shop() as made:
+        await take(made, "w-1", count=4)
+        await made.engine.topics.purge(made.scope, "orders")
+        found = await lane(made, id_of(made, 5))
+        assert (found.state, [event.text for event in found.events]) == (
+            MessageState.FINISHED,
+            ["Retention removed it before the group finished it."],
+        )
+        # Then the group goes on behind it.
+        await publish(made.engine, made.scope, "orders", *(text("new", partition=each) for each in range(4)))
+        made.clock.pass_by(seconds=60)
+        await take(made, "w-2", count=30)
+        found = await lane(made, id_of(made, 5))
+        assert found.state is MessageState.FINISHED
+        assert [event.text for event in found.events] == [
+            "Finished: acked, left out by the filter, expired, skipped, or removed by retention before it was read."
+        ]
+
+
 async def test_removed_unknown_and_foreign_messages() -> None:
     async with shop(exact=True) as made:
         await made.engine.topics.purge(made.scope, "orders")
