@@ -75,10 +75,21 @@ def read(log: Lakelog, before: Mapping[str, int], seconds: float) -> list[Row]:
         seconds: The time since then.
     """
     found = sorted(log.groups(), key=_oldest)
-    late = [each.name for each in found if each.lag or each.status == "paused"][:EXPLAINED]
-    causes = {name: [one for one in log.group(name).describe().stuck if one.partitions] for name in late}
+    # The lag of a group with an unresponsive cell may be unknown.
+    late = [each.name for each in found if each.lag or each.status in ("paused", "unresponsive")][:EXPLAINED]
+    causes = {name: _causes(log, name) for name in late}
     rows = [Row(each, change(each.lag, before.get(each.name), seconds), causes.get(each.name, [])) for each in found]
     return sorted(rows, key=lambda each: not each.stuck)
+
+
+def _causes(log: Lakelog, name: str) -> Sequence[Stuck]:
+    """Return why the group is stuck; nothing if it was deleted since it was listed."""
+    from lakelog.errors import GroupNotFound
+
+    try:
+        return [one for one in log.group(name).describe().stuck if one.partitions]
+    except GroupNotFound:
+        return []
 
 
 def change(lag: int, before: int | None, seconds: float) -> float | None:

@@ -9,8 +9,11 @@ from lakelog.model.progress import GroupSummary
 
 LATE = timedelta(minutes=10)
 """A group whose oldest unfinished message is older needs attention, whatever its status is."""
-_ORDER = ("unreadable", "no-position", "no-consumer", "paused", "full", "retrying")
-"""The statuses that need attention, the most important first. A group without messages to read needs none."""
+_ORDER = ("unresponsive", "unreadable", "no-position", "no-consumer", "paused", "full", "retrying")
+"""The statuses that need attention, the most important first. A group without messages to read needs none.
+
+The lag of a group with an unresponsive cell may be unknown.
+"""
 
 
 def concerns_of(groups: Sequence[GroupSummary], now: datetime) -> list[GroupSummary]:
@@ -20,7 +23,7 @@ def concerns_of(groups: Sequence[GroupSummary], now: datetime) -> list[GroupSumm
 
 
 def _needs_attention(group: GroupSummary, now: datetime) -> bool:
-    if group.status == "paused":
+    if group.status in ("paused", "unresponsive"):
         return True
     is_late = group.oldest_at is not None and now - group.oldest_at > LATE
     return group.lag > 0 and (group.status in _ORDER or is_late)

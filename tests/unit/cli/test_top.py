@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 import lakelog
 from lakelog.cli import top
 from lakelog.cli.top import Row, change, print_rows, read, trend
+from lakelog.errors import GroupNotFound
 from lakelog.model.lease import ConsumeRequest
-from lakelog.model.progress import GroupSummary
+from lakelog.model.progress import GroupDescription, GroupSummary
 from tests.unit.cli.test_groups import PAUSED, TIME, description
 
 
@@ -72,3 +74,27 @@ def test_a_reading_has_all_groups_and_why_they_are_stuck(capsys: pytest.CaptureF
             "billing": (["paused"], 0.5),
         }
         assert json.loads(json.dumps(top.shape(rows[0]), default=str))["stuck"][0]["code"] in ("no_member", "paused")
+
+
+class Listed:
+    """A client that lists a group whose cell does not respond, and a group that was deleted since."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+
+    def groups(self) -> list[GroupSummary]:
+        dark = msgspec.structs.replace(summary("dark", 0, None), status="unresponsive")
+        return [dark, summary("gone", 5, 60)]
+
+    def group(self, name: str) -> Listed:
+        return Listed(name)
+
+    def describe(self) -> GroupDescription:
+        if self._name == "gone":
+            raise GroupNotFound("Group 'gone' does not exist.")
+        return msgspec.structs.replace(description(), stuck=(PAUSED,))
+
+
+def test_a_group_that_is_gone_and_one_of_which_no_lag_is_known() -> None:
+    rows = read(Listed(), {}, 0.0)  # type: ignore[arg-type]  # it has the methods that are called
+    assert [(each.group.name, each.stuck) for each in rows] == [("dark", [PAUSED]), ("gone", [])]

@@ -50,9 +50,10 @@ def test_the_most_important_groups_come_first() -> None:
         _group("alone-longer", "no-consumer", 3, 20),
         _group("idle", "no-consumer", 0),
         _group("broken", "unreadable", 1, 1),
+        _group("dark", "unresponsive", 0),
     ]
     names = [each.name for each in concerns_of(groups, NOW)]
-    assert names == ["broken", "alone-longer", "alone", "paused", "late"]
+    assert names == ["dark", "broken", "alone-longer", "alone", "paused", "late"]
 
 
 def test_sorting() -> None:
