@@ -179,6 +179,20 @@ async def test_incarnations_can_be_left_out(backing: Backing) -> None:
         assert second.incarnation > newest >= first.incarnation + 5
 
 
+async def test_topics_are_named_by_their_incarnations_also_after_their_end(backing: Backing) -> None:
+    async with backing.catalog_pair() as (one, other):
+        scope = await new_scope(one)
+        first, second, third = [await one.topic_create(scope, name, SETTINGS, [0]) for name in ("a", "b", "c")]
+        for topic in (first, second):
+            assert await one.topic_delete(topic)
+        await one.topic_forget(first)
+        found = await other.topic_list_some([each.incarnation for each in (first, second, third)])
+        assert {(each.incarnation, each.name, each.scope) for each in found} == {
+            (each.incarnation, each.name, scope) for each in (first, second, third)
+        }
+        assert await other.topic_list_some([third.incarnation + 1000]) == []
+
+
 async def test_new_settings_leave_the_epoch(backing: Backing) -> None:
     async with backing.catalog_pair() as (one, other):
         topic = await one.topic_create(await new_scope(one), "orders", SETTINGS, [0, 1])

@@ -238,17 +238,23 @@ async def test_two_deliveries_of_the_same_messages_append_them_once(backing: Bac
 async def test_a_refused_message_is_not_due_any_more(backing: Backing) -> None:
     async with backing.aging_store() as (store, pass_by):
         pid = await create_one(store)
-        message = new(pid)
+        message, unlisted = new(pid), new(pid)
         await schedule(store, message)
+        await schedule(store, unlisted)
         await store.heads_close([pid], HeadState.DELETED)
         await pass_by(3600)
         (answer,), _ = await store.scheduled.deliver([to_append(pid, [message])])
         assert isinstance(answer, Refused)
         assert answer.refusal is Refusal.CLOSED
-        assert await store.scheduled.refuse([message.key]) == 1
-        assert await store.scheduled.refuse([message.key]) == 0
+        assert await store.scheduled.refuse([message.key], is_listed=True) == 1
+        assert await store.scheduled.refuse([message.key], is_listed=True) == 0
+        assert await store.scheduled.refuse([unlisted.key], is_listed=False) == 1
         assert await due(store) == []
         assert (await store.scheduled.find(message.key)).state is ScheduledState.REFUSED
+        await pass_by(DAY_SECONDS + 1)
+        assert await store.scheduled.trim() == 1
+        found = [(await store.scheduled.find(each.key)).state for each in (message, unlisted)]
+        assert found == [None, ScheduledState.REFUSED], "the content of the other one is only here"
 
 
 async def test_waiting_messages_are_listed_by_their_due_time_in_pages(backing: Backing) -> None:

@@ -111,7 +111,7 @@ class Engine:
         }
         self.topics = Topics(catalog, cells, changes)
         self.threads = Threads()
-        self.scheduled_delivery = ScheduledDelivery(cells, self.threads, self._wrote)
+        self.scheduled_delivery = ScheduledDelivery(catalog, cells, self.threads, self._wrote)
         self.scheduler = Scheduler(self.topics, cells, lambda: catalog.level, self.scheduled_delivery.wake)
         self._validators = validators = Validators(catalog, self.threads)
         self.schemas = Schemas(catalog, self.topics, self.threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from lakelog.model.inventory import Inventory
@@ -98,6 +98,10 @@ class Catalog(Protocol):
 
     async def topic_list_all(self) -> list[Topic]:
         """Return the open topics of all scopes, for maintenance."""
+        ...
+
+    async def topic_list_some(self, incarnations: Collection[int]) -> list[Topic]:
+        """Return the topics with these incarnations, also deleted ones."""
         ...
 
     async def topic_newest(self) -> int:

@@ -16,7 +16,7 @@ from lakelog.model.topic import IDEMPOTENCY_MEMORY
 from lakelog.storage.store import Append, Appended, Refused
 
 ENDED_MEMORY = timedelta(hours=24)
-"""How long a cancelled message is remembered, so that a repeated call gets the same answer."""
+"""How long a message that has ended is remembered, so that a repeated call gets the same answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +153,11 @@ class ScheduledStore(Protocol):
         """
         ...
 
-    async def refuse(self, keys: Sequence[ScheduledKey]) -> int:
-        """Record that the log refused messages that wait, and return how many. They are not due any more."""
+    async def refuse(self, keys: Sequence[ScheduledKey], *, is_listed: bool) -> int:
+        """Record that the log refused messages that wait, and return how many. They are not due any more.
+
+        Messages that are in the list of rejected messages are forgotten after `ENDED_MEMORY`, others never.
+        """
         ...
 
     async def cancel(self, key: ScheduledKey) -> FoundScheduled:
@@ -172,5 +175,5 @@ class ScheduledStore(Protocol):
         ...
 
     async def trim(self, memory: timedelta = ENDED_MEMORY) -> int:
-        """Delete messages that were cancelled longer than `memory` ago, and return how many."""
+        """Delete messages that were cancelled, or refused and listed, longer than `memory` ago; return how many."""
         ...

@@ -17,13 +17,15 @@ from typing import Any
 
 from lakelog.batches import decode, decode_small, encode_messages, to_messages
 from lakelog.engine.log.threads import Threads
-from lakelog.errors import LakelogError
+from lakelog.errors import LakelogError, TopicNotFound
 from lakelog.model.limits import MAX_BODY_BYTES
-from lakelog.model.message import Message
+from lakelog.model.message import PARTITION_BITS, Message, partition_of_id, scheduled_id
+from lakelog.model.outbox import RejectionSource
 from lakelog.model.times import EPOCH, MICROSECOND, to_ms, to_time
 from lakelog.reporting import counted, log_event
+from lakelog.storage.outbox import StoredRejection
 from lakelog.storage.scheduled import ScheduledKey, StoredScheduled
-from lakelog.storage.store import Append, Appended, KeyedMessage, PartitionStore, Payload, Refusal, Refused
+from lakelog.storage.store import Append, Appended, Catalog, KeyedMessage, PartitionStore, Payload, Refusal, Refused
 
 PER_PASS = 2000
 """The largest number of messages that are read at once."""
@@ -64,11 +66,13 @@ class ScheduledDelivery:
 
     def __init__(
         self,
+        catalog: Catalog,
         cells: Mapping[int, PartitionStore],
         threads: Threads,
         wrote: Callable[[int, int, int, int], None],
     ) -> None:
         """Create the delivery. It calls `wrote` with the cell, the partition, the first offset and the count."""
+        self._catalog = catalog
         self._cells = cells
         self._threads = threads
         self._wrote = wrote
@@ -120,7 +124,8 @@ class ScheduledDelivery:
             return None
         messages, unreadable = await self._threads.run(_total(due), _decoded, due, await self._cells[cell].clock())
         if unreadable:
-            await self._refuse(cell, unreadable, "they cannot be read")
+            # The list of rejected messages could not show them.
+            await self._refuse(cell, unreadable, "they cannot be read", is_listed=False)
         by_partition: dict[int, list[StoredScheduled]] = {}
         for stored in due:
             if stored.key in messages:
@@ -153,13 +158,31 @@ class ScheduledDelivery:
                     repeated = {mine[verdict.index].key for verdict in answer.verdicts}
                     again.update(_without({append.pid: mine}, repeated))
                 else:
-                    await self._refuse(cell, [each.key for each in mine], _reason(answer))
+                    await self._reject(append.pid, {each.key: messages[each.key] for each in mine}, _reason(answer))
+                    await self._refuse(cell, [each.key for each in mine], _reason(answer), is_listed=True)
             waiting = again
         self.delivered += done
         return done
 
-    async def _refuse(self, cell: int, keys: Sequence[ScheduledKey], reason: str) -> None:
-        count = await self._cells[cell].scheduled.refuse(keys)
+    async def _reject(self, pid: int, messages: Mapping[ScheduledKey, Message], reason: str) -> None:
+        """Add messages to the list of rejected messages. It is safe to repeat."""
+        incarnation, partition = pid >> PARTITION_BITS, partition_of_id(pid)
+        for topic in await self._catalog.topic_list_some([incarnation]):
+            rejections = [
+                StoredRejection(
+                    message_id=scheduled_id(incarnation, partition, key.mark),
+                    source=RejectionSource.SCHEDULED,
+                    topic=topic.name,
+                    code=TopicNotFound.code,
+                    reason=f"Topic '{topic.name}' cannot take the message any more: {reason}.",
+                    payload=encode_messages([message]),
+                )
+                for key, message in messages.items()
+            ]
+            await self._catalog.rejected.rejected_add(topic.scope, rejections)
+
+    async def _refuse(self, cell: int, keys: Sequence[ScheduledKey], reason: str, *, is_listed: bool) -> None:
+        count = await self._cells[cell].scheduled.refuse(keys, is_listed=is_listed)
         self.refused += count
         message = f"Cell {cell}: {counted(count, 'delayed message')} could not be published when due: {reason}."
         log_event(_log, logging.WARNING, "scheduled_refused", message, cell=cell, messages=count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from lakelog.errors import Conflict, TopicExists, TopicNotFound
@@ -40,6 +40,7 @@ class MemoryCatalog:
         self._scopes: dict[tuple[str, str], Scope] = {}
         self._topics: dict[tuple[int, str], Topic] = {}
         self._deleted: dict[int, Topic] = {}
+        self._forgotten: list[Topic] = []
         self._schemas: dict[int, dict[int, SchemaRecord]] = {}
         self._tokens: dict[bytes, tuple[Scope, Token]] = {}
 
@@ -116,6 +117,11 @@ class MemoryCatalog:
         await asyncio.sleep(0)
         return sorted(self._topics.values(), key=lambda topic: topic.incarnation)
 
+    async def topic_list_some(self, incarnations: Collection[int]) -> list[Topic]:
+        await asyncio.sleep(0)
+        every = (*self._topics.values(), *self._deleted.values(), *self._forgotten)
+        return [topic for topic in every if topic.incarnation in incarnations]
+
     async def topic_newest(self) -> int:
         await asyncio.sleep(0)
         return self._newest
@@ -172,7 +178,8 @@ class MemoryCatalog:
 
     async def topic_forget(self, topic: Topic) -> None:
         await asyncio.sleep(0)
-        self._deleted.pop(topic.incarnation, None)
+        if (gone := self._deleted.pop(topic.incarnation, None)) is not None:
+            self._forgotten.append(gone)
         self._schemas.pop(topic.incarnation, None)
         self._groups.forget_topic(topic.incarnation)
         self.iceberg.forget(topic.incarnation)

@@ -30,6 +30,8 @@ class _Row:
     number: int
     state: ScheduledState = ScheduledState.WAITING
     ended_at: datetime | None = None
+    is_kept: bool = False
+    """True if the content of a refused message is nowhere else."""
 
 
 class MemoryScheduled:
@@ -94,9 +96,9 @@ class MemoryScheduled:
             answers.append(answer)
         return answers, []
 
-    async def refuse(self, keys: Sequence[ScheduledKey]) -> int:
+    async def refuse(self, keys: Sequence[ScheduledKey], *, is_listed: bool) -> int:
         await asyncio.sleep(0)
-        return sum(self._end(key, ScheduledState.REFUSED) for key in keys)
+        return sum(self._end(key, ScheduledState.REFUSED, is_kept=not is_listed) for key in keys)
 
     async def cancel(self, key: ScheduledKey) -> FoundScheduled:
         await asyncio.sleep(0)
@@ -126,7 +128,7 @@ class MemoryScheduled:
         old = [
             key
             for key, row in self._rows.items()
-            if row.state is ScheduledState.CANCELLED and row.ended_at is not None and row.ended_at < limit
+            if not row.is_kept and row.ended_at is not None and row.ended_at < limit
         ]
         for key in old:
             del self._rows[key]
@@ -184,11 +186,11 @@ class MemoryScheduled:
         row = self._rows.get(key)
         return row is not None and row.state is ScheduledState.WAITING and row.message.due_at <= now
 
-    def _end(self, key: ScheduledKey, state: ScheduledState) -> bool:
+    def _end(self, key: ScheduledKey, state: ScheduledState, *, is_kept: bool = False) -> bool:
         row = self._rows.get(key)
         if row is None or row.state is not ScheduledState.WAITING:
             return False
-        self._rows[key] = replace(row, state=state, ended_at=self._clock())
+        self._rows[key] = replace(row, state=state, ended_at=self._clock(), is_kept=is_kept)
         return True
 
 

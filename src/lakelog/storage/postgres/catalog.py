@@ -5,7 +5,7 @@ Groups are in `group_catalog`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import asyncpg
@@ -109,6 +109,9 @@ class PostgresCatalog:
 
     async def topic_list_all(self) -> list[Topic]:
         return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_all")]
+
+    async def topic_list_some(self, incarnations: Collection[int]) -> list[Topic]:
+        return [topic_of(row, scope_of(row)) for row in await self._read("topic_list_some", sorted(incarnations))]
 
     async def topic_newest(self) -> int:
         (row,) = await self._read("topic_newest")

@@ -69,10 +69,10 @@ class PostgresScheduled:
         answers, absent = await self._appender.deliver(appends)
         return answers, [ScheduledKey(pid=pid, mark=mark) for pid, mark in absent]
 
-    async def refuse(self, keys: Sequence[ScheduledKey]) -> int:
+    async def refuse(self, keys: Sequence[ScheduledKey], *, is_listed: bool) -> int:
         ordered = sorted((key.pid, key.mark) for key in keys)
         pids, marks = [pid for pid, _ in ordered], [mark for _, mark in ordered]
-        return int((await self._database.read(_SQL["messages_refuse"], pids, marks))[0][0])
+        return int((await self._database.read(_SQL["messages_refuse"], pids, marks, is_listed))[0][0])
 
     async def cancel(self, key: ScheduledKey) -> FoundScheduled:
         # A repeat finds the cancelled message, so a lost reply is reported as `Unavailable`.

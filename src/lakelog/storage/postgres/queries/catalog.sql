@@ -41,6 +41,10 @@ select * from lakelog.topic where environment_id = $1 and name > $2 and deleted_
 select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
 where t.deleted_at is null order by t.incarnation;
 
+-- topic_list_some: lists topics by incarnation, also deleted ones
+select t.*, e.project, e.name as environment from lakelog.topic t join lakelog.environment e using (environment_id)
+where t.incarnation = any ($1::bigint[]);
+
 -- topic_newest: returns the newest incarnation that was given to a topic
 select case when is_called then last_value else 0 end as newest from lakelog.topic_incarnation_seq;
 

@@ -24,8 +24,10 @@ where bytes_before < $3
 order by due_at, scheduled_at, number;
 
 -- messages_refuse: records that messages which wait were refused, and returns how many (see message_cancel)
+-- (a message that is in the list of rejected messages keeps no content)
 with refused as (
-    update lakelog.scheduled s set state = 2, ended_at = clock_timestamp()
+    update lakelog.scheduled s
+    set state = 2, ended_at = clock_timestamp(), payload = case when $3 then '' else s.payload end
     from unnest($1::bigint[], $2::bytea[]) as k (pid, mark)
     where s.pid = k.pid and s.mark = k.mark and s.state not in (1, 2)
     returning 1
@@ -66,11 +68,11 @@ cross join lateral (
 ) s
 order by s.due_at, s.pid, s.mark;
 
--- messages_trim: deletes messages that were cancelled some time ago, up to a limit, and returns how many
+-- messages_trim: deletes messages that ended some time ago and have no content, up to a limit, and returns how many
 with old as (
     delete from lakelog.scheduled where ctid = any (array(
         select s.ctid from lakelog.scheduled s
-        where s.state > 0 and s.ended_at < (select clock_timestamp()) - $1::interval and s.state = 1
+        where s.state > 0 and s.ended_at < (select clock_timestamp()) - $1::interval and s.payload = ''
         order by s.ended_at limit $2))
     returning 1
 )
