@@ -98,6 +98,17 @@ class SparkSessions:
         keys = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
         return {**_QUIET, **{f"spark.executorEnv.{name}": text for name, text in keys.items()}}
 
+    @property
+    def are_alive(self) -> bool:
+        """False if the session was created and can run no more jobs."""
+        if "spark" not in self.__dict__:
+            return True
+        try:
+            self.spark.range(1).count()
+        except Exception:
+            return False
+        return True
+
     def stop(self) -> None:
         if "spark" in self.__dict__:
             self.spark.stop()

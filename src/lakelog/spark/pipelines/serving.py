@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, PipelineRunOver
+from lakelog.errors import ConfigurationError, LakelogError, PipelineBusy, PipelineRunOver, Unavailable, first_line
 from lakelog.model.pipeline import RunState
 from lakelog.spark.pipelines.compact_plan import CompactOptions
 from lakelog.spark.pipelines.compacting import CompactSummary
@@ -228,13 +228,23 @@ class PipelineServer:
         return self._options.topics or [info.name for info in client(self._connection).topics()]
 
     def _try(self, topic: str, step: Callable[[], None]) -> bool:
-        """Return whether the step succeeded. A failure is reported, and must not stop the other steps."""
+        """Return whether the step succeeded. A failure is reported, and must not stop the other steps.
+
+        Only a program that starts again gets another Spark, so this one ends with its Spark.
+        """
+        error: LakelogError
         try:
             step()
         except (ConfigurationError, PipelineRunOver):
             raise
-        except LakelogError as error:
-            self._figures["failures"] += not isinstance(error, PipelineBusy)
-            self._report.passed(topic, error)
-            return False
-        return True
+        except LakelogError as exc:
+            error = exc
+        except Exception as exc:
+            if not self._sessions.are_alive:
+                raise
+            error = Unavailable(f"{type(exc).__name__}: {first_line(exc, 300)}")
+        else:
+            return True
+        self._figures["failures"] += not isinstance(error, PipelineBusy)
+        self._report.passed(topic, error)
+        return False

@@ -25,6 +25,7 @@ from lakelog.spark.pipelines.jobs import SparkSessions
 from lakelog.spark.pipelines.latest import LatestSummary, uncovered
 from lakelog.spark.pipelines.serving import PipelineServer, ServeOptions, ServeSummary
 from lakelog.spark.pipelines.sweeping import SweepSummary, sweep
+from lakelog.spark.pipelines.tiering import TierSummary
 from lakelog.spark.session import ConnectionSettings, client
 from tests.acceptance.client_kit import ThreadServer
 from tests.kit.cold import tier_by_hand
@@ -172,6 +173,42 @@ def test_a_key_table_that_exists_is_updated_when_it_lacks_messages(
     assert served(server).passed_over == [("orders", "It was changed by another run.")]
     progress = log.pipelines.list("serve")[0].progress
     assert (progress["merged"], progress["unmerged"], progress["failures"]) == (0, 3, 1)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_an_error_of_one_topic_does_not_stop_the_others_unless_spark_has_ended(
+    server: ThreadServer, log: lakelog.Lakelog, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    log.topic("zebras").create()
+    sessions, told, tried = SparkSessions(name="none"), Told(), []
+
+    def count() -> int:
+        if not works:
+            raise ConnectionRefusedError
+        return 1
+
+    def tier(connection: object, sessions: object, job: object, topic: str, report: object) -> TierSummary:
+        tried.append(topic)
+        if topic == "orders":
+            raise OSError(28, "No space left on device")
+        return TierSummary(topic=topic)
+
+    def stop(seconds: float) -> None:
+        raise SystemExit
+
+    sessions.__dict__["spark"] = SimpleNamespace(range=lambda end: SimpleNamespace(count=count))
+    monkeypatch.setattr(serving, "tier_topic", tier)
+    options = ServeOptions(compact_every=None, iceberg_every=None, latest_every=None, sweep_every=None)
+    run = PipelineServer(ConnectionSettings(url=server.url), sessions, options, told, stop).run
+    if works:
+        run()
+        assert (tried, told.passed_over) == (
+            ["orders", "zebras"],
+            [("orders", "OSError: [Errno 28] No space left on device")],
+        )
+    else:
+        with pytest.raises(OSError, match="No space"):
+            run()
 
 
 class Hours:
