@@ -30,8 +30,12 @@ ApplicationOption = Annotated[
 @app.command()
 def install(
     database_url: ApplicationOption,
-    project: Annotated[str, typer.Option(help="The project of the topics.")] = "default",
-    environment: Annotated[str, typer.Option(help="The environment of the topics.")] = "default",
+    project: Annotated[
+        str | None, typer.Option(help="The project of the topics.", show_default="as before, or default")
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="The environment of the topics.", show_default="as before, or default")
+    ] = None,
     grant_to: Annotated[
         str | None, typer.Option(metavar="ROLE", help="A role that may publish, besides the one that installs.")
     ] = None,
@@ -48,11 +52,13 @@ def install(
     from lakelog.storage.postgres import install_outbox
 
     url = find_database(database_url)
-    check_name("project", project)
-    check_name("environment", environment)
-    settings = asyncio.run(install_outbox(url, project=project, environment=environment, grant_to=grant_to))
-    line = f"The outbox of {project}/{environment} is ready. Publish with lakelog_outbox.publish(topic, value)."
-    print_result(json, {"outbox_id": settings.outbox_id, "project": project, "environment": environment}, line)
+    for name, text in (("project", project), ("environment", environment)):
+        if text is not None:
+            check_name(name, text)
+    done = asyncio.run(install_outbox(url, project=project, environment=environment, grant_to=grant_to))
+    place = f"{done.project}/{done.environment}"
+    line = f"The outbox of {place} is ready. Publish with lakelog_outbox.publish(topic, value)."
+    print_result(json, done, line)
 
 
 @app.command()

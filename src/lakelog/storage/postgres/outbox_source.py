@@ -27,14 +27,14 @@ _TEXTS = msgspec.json.Decoder(dict[str, object])
 
 
 async def install_outbox(
-    url: str, *, project: str = "default", environment: str = "default", grant_to: str | None = None
+    url: str, *, project: str | None = None, environment: str | None = None, grant_to: str | None = None
 ) -> OutboxSettings:
     """Create the outbox in a database, or update it, and return its settings.
 
     Args:
         url: The application's database. Its user becomes the owner of the outbox; the relay needs the same rights.
-        project: The project of the topics.
-        environment: The environment of the topics.
+        project: The project of the topics. Default: as before, and `default` for a new outbox.
+        environment: The environment of the topics. Default: as before, and `default` for a new outbox.
         grant_to: A role that may publish. The owner may do so in any case.
     """
     address = address_of(url)
@@ -46,7 +46,7 @@ async def install_outbox(
             # Two installations at the same time would both find no schema.
             await connection.execute("select pg_advisory_xact_lock(5497628094138482688)")
             await connection.execute(files(__package__).joinpath("outbox_schema.sql").read_text())
-            outbox_id = await connection.fetchval(
+            (written,) = await connection.fetch(
                 _SQL["settings_write"], secrets.randbelow(2**48) + 1, project, environment, _VERSION
             )
             if grant_to is not None:
@@ -59,7 +59,7 @@ async def install_outbox(
         raise ConfigurationError(f"The outbox could not be installed at {address}: {error}.") from error
     finally:
         await connection.close()
-    return OutboxSettings(outbox_id=outbox_id, project=project, environment=environment)
+    return OutboxSettings(**written)
 
 
 async def _grant(connection: asyncpg.Connection, kind: str, role: str) -> str:

@@ -4,10 +4,12 @@ select to_regclass('lakelog_outbox.settings') is not null;
 -- settings_read: returns the settings of the outbox, and adopts messages of a restored dump
 select s.*, lakelog_outbox.adopt() from lakelog_outbox.settings s;
 
--- settings_write: creates the settings of the outbox, or changes its environment
-insert into lakelog_outbox.settings as s (outbox_id, project, environment, version) values ($1, $2, $3, $4)
-on conflict (only_row) do update set project = excluded.project, environment = excluded.environment, version = excluded.version
-returning s.outbox_id;
+-- settings_write: creates the settings of the outbox, or changes what is given
+insert into lakelog_outbox.settings as s (outbox_id, project, environment, version)
+values ($1, coalesce($2::text, 'default'), coalesce($3::text, 'default'), $4)
+on conflict (only_row) do update
+set project = coalesce($2, s.project), environment = coalesce($3, s.environment), version = excluded.version
+returning s.outbox_id, s.project, s.environment;
 
 -- messages_read: returns messages that have become visible
 -- (a time that the driver cannot represent would fail the read of all messages, so it becomes one that is refused or past)
