@@ -9,6 +9,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lakelog.client.connecting.env_file import OBJECT_STORE
 from lakelog.client.connecting.servers import servers_of
 from lakelog.client.connecting.target import Target, find_target
 from lakelog.client.connecting.trust import find_tls_files
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from lakelog.client._sync.transport import Transport
     from lakelog.client.embedding.portal import EngineHost
 
-_STORE = "LAKELOG_OBJECT_STORE"
 _RETENTION = "LAKELOG_RETENTION_SECONDS"
 _DEFAULT = "default"
 
@@ -76,7 +76,7 @@ class _ClientArguments:
             url=url,
             cells=check_texts("cells", self.cells or {}),
             allow_not_durable=self.allow_not_durable,
-            object_store=check_text("object_store", self.object_store or os.environ.get(_STORE, "")) or None,
+            object_store=check_text("object_store", self.object_store or os.environ.get(OBJECT_STORE, "")) or None,
             retention_seconds=_retention_seconds(),
         )
         return EngineHost(settings, self.project, self.environment, own_thread=own_thread)
