@@ -98,6 +98,7 @@ def restore(
     from lakelog.client.restoring.restoration import restore_topics
 
     url, cells = find_database(database_url), find_cells(cell)
+    store = find_object_store(None, url)
 
     async def work(catalog: Catalog) -> tuple[list[Topic], int]:
         return await catalog.topic_list_all(), await catalog.topic_newest()
@@ -108,7 +109,7 @@ def restore(
         mine = sorted(
             each.name for each in topics if (each.scope.project, each.scope.environment) == (project, environment)
         )
-        with lakelog.connect(url, project=project, environment=environment, cells=cells) as log:
+        with lakelog.connect(url, project=project, environment=environment, cells=cells, object_store=store) as log:
 
             def show(done: RestoredTopic, place: str = f"{project}/{environment}/") -> None:
                 for reason in done.ignored:
@@ -117,7 +118,7 @@ def restore(
                     print_line(_restored_line(place, done, dry_run))
 
             found += restore_topics(log, mine, dry_run=dry_run, watch=show)
-    lost = _lost(newest, find_object_store(None, url))
+    lost = _lost(newest, store)
     if json:
         print_json({"dry_run": dry_run, "topics": found, "lost_topics": lost})
     elif all(each.is_nothing for each in found) and not lost:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from lakelog.cli.app import app
 from lakelog.cli.databases import find_cells, find_database, find_object_store, patiently
 from lakelog.errors import ConfigurationError, Unavailable
+from lakelog.model.topic import Scope
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +49,25 @@ def test_the_files_of_a_development_server_belong_to_its_database(
     assert find_object_store("file:///given", mine) == "file:///given"
     monkeypatch.setenv("LAKELOG_OBJECT_STORE", "s3://set/here")
     assert find_object_store(None, "postgresql://127.0.0.1:1/other") == "s3://set/here"
+
+
+def test_a_restore_reads_the_files_of_the_development_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = []
+
+    def connect(url: str, **arguments: object) -> None:
+        given.append(arguments["object_store"])
+        raise Unavailable("Not needed.")
+
+    (tmp_path / ".lakelog").mkdir()
+    (tmp_path / ".lakelog/env").write_text(
+        "LAKELOG_DATABASE_URL=postgresql://127.0.0.1:1/mine\nLAKELOG_OBJECT_STORE=file:///mine\n"
+    )
+    scope = Scope(project="shop", environment="live", environment_id=1)
+    topics = [SimpleNamespace(name="orders", scope=scope)]
+    monkeypatch.setattr("lakelog.cli.backup.with_catalog", lambda url, work: (topics, 1))
+    monkeypatch.setattr("lakelog.connect", connect)
+    assert CliRunner().invoke(app, ["backup", "restore", "--dry-run"]).exit_code != 0
+    assert given == ["file:///mine"]
 
 
 async def test_a_start_is_patient_for_its_time_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
