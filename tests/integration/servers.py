@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
+import psutil
 
 from tests.kit.ports import free_port
 from tests.kit.process import Process, Supervisor
@@ -40,3 +41,16 @@ def running(**settings: object) -> Iterator[Running]:
         yield Running(
             url=url, port=port, process=supervisor.start(argv, env=env, ready=f"{url}/healthz", name="server")
         )
+
+
+def workers_of(server: Process) -> list[psutil.Process]:
+    """Return the worker processes of a server that has several."""
+    return [child for child in server.children() if _is_worker(child)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        # Just killed, and not yet noticed by its parent.
+        return False

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.servers import TOKEN, Running, running
+from tests.integration.servers import TOKEN, Running, running, workers_of
 from tests.kit.ports import free_port
 from tests.kit.waiting import eventually
 
@@ -88,32 +88,24 @@ def test_sigint_ends_at_once() -> None:
         assert time.monotonic() - began < 8
 
 
-def _workers(server: Running) -> list[psutil.Process]:
-    return [child for child in server.process.children() if _is_worker(child)]
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return "spawn_main" in " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        # Just killed, and not yet noticed by its parent.
-        return False
-
-
 def test_workers_share_a_port_and_are_replaced() -> None:
     with running(workers=2, drain_seconds=5) as server:
-        first = _workers(server)
+        first = workers_of(server.process)
         assert len(first) == 2
         for _ in range(40):
             with server.client() as client:
                 assert client.get("/healthz").status_code == 200
         first[0].kill()
-        eventually(lambda: len(_workers(server)) == 2 and _workers(server) != first, what="a new worker")
+        eventually(
+            lambda: len(workers_of(server.process)) == 2 and workers_of(server.process) != first, what="a new worker"
+        )
         # Connections that arrive before it listens wait for it, and are not refused.
         for _ in range(20):
             with server.client() as client:
                 assert client.get("/healthz").status_code == 200
-        workers = _workers(server)
+                # Without it, a slow worker could be stopped before it handles signals.
+                eventually(lambda client=client: client.get("/readyz").status_code == 200, what="a ready worker")
+        workers = workers_of(server.process)
         assert server.process.terminate(within=20) == 0
         assert not any(worker.is_running() for worker in workers)
         log = server.process.log_text()
@@ -143,7 +135,7 @@ def test_metrics_are_those_of_all_workers(pair: Running) -> None:
 
 def test_workers_die_with_their_parent() -> None:
     with running(workers=2) as server:
-        workers = _workers(server)
+        workers = workers_of(server.process)
         os.kill(server.process.pid, signal.SIGKILL)
         eventually(lambda: not any(_alive(worker) for worker in workers), what="the workers are gone")
         server.process.wait()
@@ -209,7 +201,7 @@ def test_connections_are_spread_over_the_workers(pair: Running) -> None:
         for client in clients:
             client.get("/healthz")
         counts = Counter[int]()
-        for worker in _workers(pair):
+        for worker in workers_of(pair.process):
             counts[worker.pid] = sum(
                 connection.laddr.port == pair.port and connection.status == psutil.CONN_ESTABLISHED
                 for connection in worker.net_connections()

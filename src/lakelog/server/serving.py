@@ -41,7 +41,7 @@ from lakelog.server.protocol import HEAD_SECONDS, Protocol
 from lakelog.server.settings import ServerSettings
 from lakelog.server.starting import log_not_durable, log_start
 from lakelog.server.supervisor import EXIT_CONFIGURATION, EXIT_UNAVAILABLE, supervise
-from lakelog.server.tls import ServerCertificate, check, keep_loaded
+from lakelog.server.tls import ServerCertificate, TlsFiles, check, keep_loaded
 from lakelog.server.unready import unready
 
 OpenEngine = Callable[[ServerSettings], AbstractAsyncContextManager[Engine]]
@@ -98,7 +98,7 @@ async def serve(
     supervised = worker is not None
     stack = AsyncExitStack()
     files = settings.tls_files()
-    certificate = None if files is None else ServerCertificate(files)
+    certificate = None if files is None else _certificate(files, supervised=supervised)
     sockets = [listener or listen(settings)[0]]
     async with unready(sockets[0], certificate.for_clients if certificate else None):
         engine = await stack.enter_async_context(open_engine(settings))
@@ -128,6 +128,17 @@ async def serve(
             log_event(_log, logging.ERROR, "engine_not_closed", message)
     if not supervised:
         log_event(_log, logging.INFO, "server_stopped", "Server stopped.")
+
+
+def _certificate(files: TlsFiles, *, supervised: bool) -> ServerCertificate:
+    try:
+        return ServerCertificate(files)
+    except ConfigurationError as error:
+        if not supervised:
+            raise
+        # The supervisor could use the files, so they are being replaced. The worker is started again, and the
+        # others keep serving.
+        raise Unavailable(error.detail) from None
 
 
 class _NoPandas:
