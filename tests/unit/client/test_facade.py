@@ -64,8 +64,8 @@ def test_the_public_names_are_these() -> None:
 
 def test_importing_loads_nothing_heavy_and_is_quick() -> None:
     code = (
-        "import json, sys, time; before = time.perf_counter(); import lakelog;"
-        "print(json.dumps([time.perf_counter() - before, sorted(sys.modules)]))"
+        "import json, sys, time; before = time.process_time(); import lakelog;"
+        "print(json.dumps([time.process_time() - before, sorted(sys.modules)]))"
     )
     runs = [json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
     assert [name for name in HEAVY if name in runs[0][1]] == []

@@ -194,13 +194,13 @@ async def test_a_member_that_knows_a_newer_generation_is_not_served_from_the_cac
 
 async def test_values_that_the_watcher_confirmed_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(changes, "CACHE_SECONDS", 0.5)
+    monkeypatch.setattr(changes, "CACHE_SECONDS", 2.0)
     catalog, store = MemoryCatalog(), MemoryStore()
     async with started(catalog, store) as engine:
         scope = await catalog.scope_create("shop", "test")
         await engine.topics.create(scope, "orders")
         await engine.members.join(scope, JoinRequest(group="billing", topics=("orders",), member_id="ann"))
-        request = ConsumeRequest(topic="orders", group="billing", owner="ann", member_id="ann", wait_ms=200)
+        request = ConsumeRequest(topic="orders", group="billing", owner="ann", member_id="ann", wait_ms=500)
         await engine.leases.consume(scope, request)
 
         async def unexpected(*_: object) -> Any:

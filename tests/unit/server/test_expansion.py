@@ -179,20 +179,21 @@ async def test_a_page_of_dead_letters_ends_before_it_is_large() -> None:
 async def test_a_filter_of_dead_letters_does_not_stop_the_event_loop() -> None:
     async with working() as made:
         await _die(made, 2, "a" * (256 << 10))
+        # In CPU time: the machine may pause.
         longest = 0.0
 
         async def watch() -> None:
             nonlocal longest
             while True:
-                begun = time.perf_counter()
+                begun = time.process_time()
                 await asyncio.sleep(0.001)
-                longest = max(longest, time.perf_counter() - begun)
+                longest = max(longest, time.process_time() - begun)
 
         watching = asyncio.create_task(watch())
-        begun = time.perf_counter()
+        begun = time.process_time()
         where = "value like '" + quote("%" + "a_" * 30 + "b%") + "'"
         reply = await made.call("GET", "/v1/groups/g/dead-letters", query=f"where={quote(where, safe='%')}")
-        took = time.perf_counter() - begun
+        took = time.process_time() - begun
         watching.cancel()
         assert (reply.status, reply.json["dead_letters"]) == (200, [])
         assert longest < max(0.1, took / 4)

@@ -14,6 +14,7 @@ import pytest
 from lakelog.errors import Unavailable
 from lakelog.model.token import Token, hash_secret
 from lakelog.model.topic import Scope
+from lakelog.server import auth
 from lakelog.server.auth import Authenticator
 from lakelog.storage.memory import MemoryCatalog
 from tests.kit.waiting import eventually_async
@@ -73,7 +74,7 @@ async def test_a_busy_stream_ends_too_and_its_unsent_messages_are_released() -> 
 async def test_a_stream_ends_when_its_token_expires() -> None:
     async with working() as made:
         secret = await made.make_token(expires_at=datetime.now(UTC) + timedelta(seconds=0.5))
-        reply = await asyncio.wait_for(_stream(made, secret, []), 3)
+        reply = await asyncio.wait_for(_stream(made, secret, []), 10)
         assert b"not_authenticated" in reply.body
 
 
@@ -124,7 +125,11 @@ class _Counting(MemoryCatalog):
         return await super().tokens_find(token_hashes)
 
 
-async def test_tokens_in_use_are_read_together_and_no_call_waits_for_it() -> None:
+async def test_tokens_in_use_are_read_together_and_no_call_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert auth.FRESH_SECONDS + auth.REFRESH_SECONDS < auth.POSITIVE_SECONDS
+    # Long before they expire: the machine may pause.
+    monkeypatch.setattr(auth, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(auth, "REFRESH_SECONDS", 0.1)
     catalog = _Counting()
     async with world(catalog=catalog) as made:
         secrets = [await made.make_token() for _ in range(20)]
@@ -138,7 +143,7 @@ async def test_tokens_in_use_are_read_together_and_no_call_waits_for_it() -> Non
             await asyncio.sleep(0.05)
         authenticator.close()
     assert catalog.single == 20
-    assert 1 <= len(catalog.together) <= 4 and max(catalog.together) == 20
+    assert 1 <= len(catalog.together) <= 32 and max(catalog.together) == 20
 
 
 async def test_a_catalog_that_is_down_ends_no_stream() -> None:
@@ -152,7 +157,7 @@ async def test_a_catalog_that_is_down_ends_no_stream() -> None:
         assert not ended.done()
         catalog.is_down = False
         await _revoke(made, secret)
-        await asyncio.wait_for(ended, 2)
+        await asyncio.wait_for(ended, 10)
         authenticator.close()
 
 

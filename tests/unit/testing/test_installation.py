@@ -43,7 +43,7 @@ def test_clients_of_the_program_are_attached_and_given_back() -> None:
 
 @pytest.mark.parametrize("url", ["memory://", "http://127.0.0.1:9"])
 def test_drain_attaches_the_client_of_a_handler(url: str) -> None:
-    log = lakelog.connect(url, token="lkl_none", timeout=0.2)
+    log = lakelog.connect(url, token="lkl_none", timeout=1.0)
     orders, invoices = log.topic("orders"), log.topic("invoices")
 
     @orders.subscribe(group="billing")

@@ -58,19 +58,22 @@ async def test_a_refusal_is_definite_only_if_no_answer_was_lost() -> None:
 
 
 async def test_giving_up_says_what_is_known() -> None:
-    async with client_of(FaultyTransport([Fault.UNAVAILABLE] * 1000), NO_TIME) as log:
+    async with client_of(FaultyTransport([Fault.UNAVAILABLE] * 1000)) as log:
         topic = log.topic("t")
         await topic.create()
+        log._calls.policy = NO_TIME
         with pytest.raises(Unavailable):
             await topic.publish("a")
     faults = [Fault.LOST_CALL, *[Fault.UNAVAILABLE] * 1000]
     transport = FaultyTransport(faults)
-    async with client_of(transport, NO_TIME) as log:
+    async with client_of(transport) as log:
         topic = log.topic("t")
         await topic.create()
+        log._calls.policy = NO_TIME
         with pytest.raises(OutcomeUnknown):
             await topic.publish("a")
         transport.faults.clear()
+        log._calls.policy = QUICK
         first = transport.numbers[0]
         await topic.publish("b")
         # The session's next sequence is unknown, so the session is not used again.
@@ -232,7 +235,7 @@ async def test_a_producer_that_gives_up_says_so_and_goes_on() -> None:
     async with client_of(transport, CallRetryPolicy(first_pause_seconds=0.001, longest_pause_seconds=0.002)) as log:
         topic = log.topic("t")
         await topic.create()
-        producer = topic.producer(give_up_after=0.05, linger=3600)
+        producer = topic.producer(give_up_after=0.5, linger=3600)
         await producer.send("given up")
         with pytest.raises(PartlyPublished) as caught:
             await producer.flush()

@@ -199,13 +199,13 @@ async def test_more_time_for_a_message_or_a_batch_is_time_for_the_batch() -> Non
     async with topic(4) as (log, found, _):
         calls: list[int] = []
 
-        @found.subscribe(group="g", start_from="earliest", batch=4, ack_timeout=0.3)
+        @found.subscribe(group="g", start_from="earliest", batch=4, ack_timeout=1.0)
         async def load(batch: lakelog.AsyncBatch[int]) -> None:
             calls.append(len(batch))
-            await batch.extend(0.6)
-            await asyncio.sleep(0.4)
-            await batch[2].extend(5)
-            await asyncio.sleep(0.4)
+            await batch.extend(2.2)
+            await asyncio.sleep(1.1)
+            await batch[2].extend(60)
+            await asyncio.sleep(1.2)
 
         await log.start()
         await finished(log)
@@ -319,7 +319,7 @@ async def test_a_suspect_is_a_batch_of_its_own_and_runs_alone() -> None:
         await log.start()
         await finished(log)
         assert sizes == [1, 1, 1] and beside == [set()] * 15
-        assert log.counts["other/o"].acked > 0
+        await eventually_async(lambda: log.counts["other/o"].acked > 0, what="the others run, too")
 
 
 async def test_manual_batches_are_answered_by_the_handler() -> None:

@@ -21,10 +21,10 @@ async def test_an_alarm_rings_at_the_earliest_time_and_once() -> None:
     rung: list[float] = []
     alarm = DeadlineTimer(lambda: rung.append(time.monotonic()))
     begun = time.monotonic()
-    for later in (5.0, 0.05, 3.0):
+    for later in (50.0, 0.05, 30.0):
         alarm.set(begun + later)
     await eventually_async(lambda: rung, what="it rang")
-    assert 0.05 <= rung[0] - begun < 2.0 and len(rung) == 1
+    assert 0.05 <= rung[0] - begun < 15.0 and len(rung) == 1
     alarm.set(time.monotonic())
     alarm.stop()
     await asyncio.sleep(0.01)
@@ -36,17 +36,24 @@ async def test_handlers_time_out_within_100_ms_of_their_deadlines(given: float) 
     """Many handlers that begin at different times end at their own deadlines, also at one that `extend` moved."""
     async with topic(0) as (log, found, _):
         late: list[float] = []
+        loop = asyncio.get_running_loop()
 
         @found.subscribe(group="g", start_from="earliest", concurrency=20, ack_timeout=given, retries=0)
         async def handle(value: int, delivery: Any) -> None:
-            begun = time.monotonic()
             if given > 0.3:
                 await delivery.extend(0.3)
-                begun = time.monotonic()
+            begun, paused = time.monotonic(), 0.0
+
+            def note() -> None:
+                nonlocal paused
+                paused = time.monotonic() - begun - 0.26
+
+            # If the machine pauses, a timer just before the deadline is late, too.
+            loop.call_later(0.26, note)
             try:
                 await asyncio.sleep(600)
             finally:
-                late.append(time.monotonic() - begun - 0.3)
+                late.append(time.monotonic() - begun - 0.3 - paused)
 
         await log.start()
         for value in range(10):
@@ -117,7 +124,7 @@ async def test_the_time_to_finish_after_a_signal_is_that_of_run(drain: float) ->
         async def handle(value: int) -> None:
             began.set()
             try:
-                await asyncio.sleep(1.5)
+                await asyncio.sleep(1.5 if drain else 600)
                 outcomes.append("finished")
             except asyncio.CancelledError:
                 outcomes.append("cancelled")

@@ -26,7 +26,7 @@ WISH: dict[str, Any] = {"start_from": "earliest", "retries": Fixed(max=0, second
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(activity, "EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(activity, "EVERY_SECONDS", 0.3)
     caplog.set_level(logging.INFO)
 
 

@@ -548,7 +548,8 @@ async def test_heartbeats_that_could_not_be_written_are_kept() -> None:
         assert store.groups.heartbeats[before:] == [{((await server.group()).group_id, "A")}]
 
 
-async def test_heartbeats_of_many_members_share_a_write() -> None:
+async def test_heartbeats_of_many_members_share_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster_module, "HEARTBEAT_WITHIN_SECONDS", 1.0)
     async with servers(store=Store()) as (store, [server]):
         ids = [f"m{n:02}" for n in range(64)]
         await asyncio.gather(*(server.join(member) for member in ids))
@@ -577,9 +578,9 @@ async def test_a_dead_member_is_evicted_without_any_call_while_somebody_waits(lo
             changed.clear()
             loop = asyncio.get_running_loop()
             began = loop.time()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await changed.wait()
-            assert loop.time() - began < 1.5
+            assert loop.time() - began < 5
         assert shown((await two.members.membership(group, "B")).assigned) == {"orders": [0, 1, 2, 3, 4, 5]}
 
 

@@ -150,7 +150,7 @@ async def test_who_waits_hears_of_other_cells(down: int) -> None:
         it.gates[down].shut()
         with pytest.raises(OutcomeUnknown):
             await it.consume("1")
-        waiting = asyncio.create_task(it.consume("1", 5.0))
+        waiting = asyncio.create_task(it.consume("1", 20.0))
         await asyncio.sleep(0.3)
         assert not waiting.done()
         await it.publish(1 - down)
@@ -181,7 +181,7 @@ async def test_a_call_that_takes_long_in_a_cell_that_answers_is_waited_for() -> 
         await it.publish(0)
         await it.publish(1)
         it.gates[0].shut(only_journals=True)
-        waiting = asyncio.create_task(it.consume("1"))
+        waiting = asyncio.create_task(it.consume("1", 20.0))
         await asyncio.sleep(0.5)
         it.gates[0].open()
         assert places(await waiting) == [0, 1, 2, 3]
@@ -191,7 +191,7 @@ async def test_the_only_cell_is_waited_for() -> None:
     async with scene(cells=1) as it:
         await it.publish(0)
         it.gates[0].shut()
-        waiting = asyncio.create_task(it.consume("1"))
+        waiting = asyncio.create_task(it.consume("1", 20.0))
         await asyncio.sleep(0.5)
         it.gates[0].open()
         assert places(await waiting) == [0, 1]

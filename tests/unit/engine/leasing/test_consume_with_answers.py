@@ -92,7 +92,7 @@ async def test_a_call_with_answers_does_not_wait_for_messages(wait_ms: int) -> N
         await made.publish(2)
         first = await made.lease()
         made.commits.clear()
-        consumed = await asyncio.wait_for(made.consume(answers=[ack(first)], wait_ms=wait_ms), 1.0)
+        consumed = await asyncio.wait_for(made.consume(answers=[ack(first)], wait_ms=wait_ms), 10.0)
         assert (consumed.answered, consumed.leases) == ([Answered()], [])
         assert len(made.commits) == 1 and await made.acked() == 2
 

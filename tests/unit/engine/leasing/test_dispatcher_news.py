@@ -18,6 +18,7 @@ from lakelog.model.message import Message
 from lakelog.model.topic import Scope
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 from lakelog.storage.store import Append
+from tests.kit.waiting import eventually_async
 from tests.unit.engine.group_support import commit_of
 from tests.unit.engine.support import packed, publish, started, text
 
@@ -131,7 +132,15 @@ async def test_a_pause_that_nobody_announced_is_noticed() -> None:
         group = (await consume(engine, scope, "billing", 0)).group
         waiting = asyncio.create_task(consume(engine, scope, "billing", 0.5))
         await catalog.groups.group_alter(group, group.settings, frozenset({"*"}))
-        await asyncio.sleep(0.2)
+        read, reads = catalog.groups.versions_read, [0]
+
+        async def counted(*given: Any) -> Any:
+            reads[0] += 1
+            return await read(*given)
+
+        catalog.groups.versions_read = counted  # type: ignore[method-assign]
+        # The first read finds the pause, and the next one begins when the first has ended.
+        await eventually_async(lambda: reads[0] >= 3 or waiting.done(), what="the catalog was read")
         await engine.publisher.messages(scope, "orders", [Message(value=b"x")])
 
         assert not (await waiting).leases

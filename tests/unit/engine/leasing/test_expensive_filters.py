@@ -34,11 +34,12 @@ async def started(*messages: bytes) -> AsyncIterator[tuple[Engine, Scope]]:
 
 
 async def longest_stall(stop: asyncio.Event) -> float:
+    """Return the most CPU time between two turns of the event loop. The machine may pause."""
     longest = 0.0
     while not stop.is_set():
-        begun = time.perf_counter()
+        begun = time.process_time()
         await asyncio.sleep(0.001)
-        longest = max(longest, time.perf_counter() - begun)
+        longest = max(longest, time.process_time() - begun)
     return longest
 
 
@@ -66,9 +67,9 @@ async def test_a_filter_that_takes_long_does_not_stop_the_event_loop() -> None:
     async with started(b"a" * (256 << 10), wanted) as (engine, scope):
         stop = asyncio.Event()
         watching = asyncio.create_task(longest_stall(stop))
-        begun = time.perf_counter()
+        begun = time.process_time()
         assert await consume(engine, scope, COSTLY) == [wanted]
-        took = time.perf_counter() - begun
+        took = time.process_time() - begun
         stop.set()
         # Before, the loop stood still for the whole evaluation.
         assert await watching < max(0.1, took / 4)

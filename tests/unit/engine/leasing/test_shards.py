@@ -74,7 +74,11 @@ async def ack(engine: Engine, scope: Scope, consumed: ConsumeResult, owner: str)
 
 
 @pytest.mark.parametrize(("partition", "is_late"), [(NATIVE, False), (FOREIGN, True)])
-async def test_L1_a_message_of_another_shard_comes_after_a_while(partition: int, is_late: bool) -> None:
+async def test_L1_a_message_of_another_shard_comes_after_a_while(
+    partition: int, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_late:
+        monkeypatch.setattr(ready_partitions, "HELP_SECONDS", 4.0)
     async with two_servers() as (one, _, scope):
         began = time.monotonic()
         waiting = asyncio.create_task(consume(one, scope, SHARDS[0]))

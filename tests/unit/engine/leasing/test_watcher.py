@@ -47,7 +47,7 @@ def _counting(calls: Counter[str], name: str, call: Any) -> Any:
     return counting
 
 
-async def consume(engine: Engine, scope: Scope, topic: str, group: str, seconds: float = 5.0) -> ConsumeResult:
+async def consume(engine: Engine, scope: Scope, topic: str, group: str, seconds: float = 20.0) -> ConsumeResult:
     request = ConsumeRequest(topic=topic, group=group, owner=group, wait_ms=int(seconds * 1000))
     return await engine.leases.consume(scope, request)
 

@@ -148,7 +148,8 @@ async def test_a_long_poll_ends_with_nothing_at_its_deadline() -> None:
         assert 0.1 <= time.monotonic() - began < 5
 
 
-async def test_a_long_poll_is_woken_by_a_publish_here() -> None:
+async def test_a_long_poll_is_woken_by_a_publish_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 60.0)
     async with one_engine() as (engine, scope):
         await engine.topics.create(scope, "orders", 2)
         polls = [asyncio.create_task(fetch(engine, scope, position, LONG)) for position in (Latest(), Earliest())]
@@ -158,12 +159,13 @@ async def test_a_long_poll_is_woken_by_a_publish_here() -> None:
         began = time.monotonic()
         await publish(engine, scope, "orders", text("new", partition=0))
         assert [shown(fetched) for fetched in await asyncio.gather(*polls)] == [["new"], ["new"]]
-        # Far below the time after which a waiter looks by itself.
-        assert time.monotonic() - began < 0.5
+        # Far below the time after which a waiter looks by itself, and the end of the poll.
+        assert time.monotonic() - began < 10
         assert not engine.waiters._waiting
 
 
-async def test_a_long_poll_is_woken_by_an_announcement() -> None:
+async def test_a_long_poll_is_woken_by_an_announcement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 60.0)
     catalog, store = MemoryCatalog(), WatchedStore()
     async with started(catalog, store) as here, started(catalog, store) as there:
         scope = await catalog.scope_create("p", "e")
@@ -173,7 +175,7 @@ async def test_a_long_poll_is_woken_by_an_announcement() -> None:
         began = time.monotonic()
         await publish(there, scope, "orders", text("new"))
         assert shown(await poll) == ["new"]
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 10
 
 
 async def test_a_lost_announcement_only_makes_the_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
