@@ -330,11 +330,12 @@ class _CountingCatalog(MemoryCatalog):
 async def test_tokens_are_looked_up_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = _CountingCatalog()
     async with world(catalog=catalog) as made:
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now)
         for _ in range(5):
             await made.publish("orders", {"value": 1})
             await made.publish("orders", {"value": 1}, token="wrong")
         assert catalog.looked == 2
-        now = time.monotonic()
         monkeypatch.setattr(time, "monotonic", lambda: now + auth.NEGATIVE_SECONDS + 0.5)
         await made.publish("orders", {"value": 1})
         await made.publish("orders", {"value": 1}, token="wrong")

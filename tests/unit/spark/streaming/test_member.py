@@ -18,7 +18,7 @@ from lakelog.spark.streaming.options import StreamOptions
 from tests.kit.waiting import eventually
 
 _names = itertools.count()
-WISH = StreamOptions(topic="orders", group="features", session_ms=1000)
+WISH = StreamOptions(topic="orders", group="features", session_ms=3000)
 AT = {0: 0, 1: 0}
 CURSOR: dict[str, Any] = {"kind": GroupKind.CURSOR}
 
