@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import lakelog
-from lakelog.errors import InvalidRequest
+from lakelog.client.embedding.engine import EmbeddedEngine
+from lakelog.errors import InvalidRequest, Unavailable
 
 NAMES = [
     "ArrowBatch",
@@ -122,4 +124,18 @@ def test_a_closed_client_says_so() -> None:
     log.close()
     with pytest.raises(lakelog.errors.Closed, match=r"This client is closed\. Call lakelog\.connect\(\) again\."):
         log.topic("t")
+    log.close()
+
+
+def test_a_client_can_be_closed_while_its_engine_fails_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call gave up earlier than the attempt to reach the database."""
+
+    async def refuse(settings: object) -> None:
+        await asyncio.sleep(0.3)
+        raise Unavailable("PostgreSQL cannot be reached.")
+
+    monkeypatch.setattr(EmbeddedEngine, "open", refuse)
+    log = lakelog.connect("postgresql://127.0.0.1:1/none", timeout=0.1)
+    with pytest.raises(Unavailable):
+        log.topics()
     log.close()

@@ -53,8 +53,11 @@ class EmbeddedSession:
     async def close(self) -> None:
         """Close the engine, unless other clients share it."""
         is_shared = self._settings.is_in_memory and self._settings.memory_name != ""
-        if self._opening is not None and not _failed(self._opening) and not is_shared:
-            await (await self._opening).close()
+        if self._opening is not None and not is_shared:
+            # The calls that waited for the engine may have given up before it was open.
+            await asyncio.wait([self._opening])
+            if not _failed(self._opening):
+                await self._opening.result().close()
 
     async def enter(self) -> tuple[EmbeddedEngine, Scope]:
         """Return the engine and the environment."""
