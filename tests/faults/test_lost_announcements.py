@@ -13,7 +13,9 @@ from tests.kit.fleet import Fleet
 from tests.kit.postgres import Cluster
 from tests.kit.size import Size
 
-LIMIT_SECONDS = 2.0
+LIMIT_SECONDS = {Size.CI: 10.0, Size.FULL: 2.0}
+"""At ci size, on a shared machine, the times only need to be shorter than the wait of a consumer."""
+NOTICED_SECONDS = {Size.CI: 3.0, Size.FULL: 2.0}
 MESSAGES = {Size.CI: 3, Size.FULL: 60}
 # Every call is served where it arrives, so that the publisher and the consumer are in different processes.
 _ENVIRONMENT = {"LAKELOG_FAILPOINTS": "announcement.before_send=error", "LAKELOG_FORWARD": "false"}
@@ -55,18 +57,18 @@ def test_a_message_whose_announcement_was_lost_arrives_within_two_seconds(fleet:
             time.sleep(0.3)
             published = publish(fleet, number)
             for arrived in waiting:
-                assert arrived.result() - published < LIMIT_SECONDS
+                assert arrived.result() - published < LIMIT_SECONDS[size]
 
 
-def test_a_group_that_is_resumed_elsewhere_continues_within_two_seconds(fleet: Fleet) -> None:
+def test_a_group_that_is_resumed_elsewhere_continues_within_two_seconds(fleet: Fleet, size: Size) -> None:
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(consume, fleet, "billing")
         time.sleep(0.3)
         fleet.request("POST", "/v1/groups/billing/pause", {})
-        time.sleep(LIMIT_SECONDS)
+        time.sleep(NOTICED_SECONDS[size])
         publish(fleet, 1)
-        time.sleep(LIMIT_SECONDS)
+        time.sleep(2.0)
         assert not waiting.done(), "the pause was noticed"
         fleet.request("POST", "/v1/groups/billing/resume", {})
         resumed = time.monotonic()
-        assert waiting.result() - resumed < LIMIT_SECONDS
+        assert waiting.result() - resumed < LIMIT_SECONDS[size]

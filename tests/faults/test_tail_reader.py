@@ -20,7 +20,8 @@ from tests.kit.size import Size
 
 PUBLISHERS = 16
 PARTITIONS = 4
-BEHIND_SECONDS = 1.0
+BEHIND_SECONDS = {Size.CI: 20.0, Size.FULL: 1.0}
+"""At ci size, the machine is shared, and may stop for seconds."""
 
 
 class Publisher(threading.Thread):
@@ -128,4 +129,4 @@ def test_the_tail_is_whole_in_order_and_at_hand(cluster: Cluster, size: Size) ->
     assert sum(len(reader.seen) for reader in readers) == share * PUBLISHERS
     slowest = max(reader.slowest for reader in readers)
     print(f"{share * PUBLISHERS} messages, the tail was at most {slowest:.3f} s behind")
-    assert slowest < BEHIND_SECONDS
+    assert slowest < BEHIND_SECONDS[size]

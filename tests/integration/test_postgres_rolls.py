@@ -60,8 +60,9 @@ async def test_a_roll_costs_the_same_for_any_number_of_partitions(default_cluste
         running = False
         await publishing
         print(f"{topics * 10_000} partitions: roll {max(rolls):.3f} s, longest publish {max(waits):.3f} s")
-        assert min(rolls) < 1.0
-        assert sorted(waits)[-2] < 0.1 + 2 * sorted(waits)[len(waits) // 2]
+        # At ci size, the longest waits are those of a busy machine.
+        assert min(rolls) < size.pick(ci=10.0, full=1.0)
+        assert sorted(waits)[-2] < size.pick(ci=5.0, full=0.1) + 2 * sorted(waits)[len(waits) // 2]
     finally:
         await store.close()
         default_cluster.drop_database(url)
