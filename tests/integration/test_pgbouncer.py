@@ -72,11 +72,11 @@ async def test_a_server_behind_pgbouncer_publishes_hears_and_delivers(
         await eventually_async(lambda: all(engine.cells[0].is_listening for engine in (here, there)))
         scope = await here.catalog.scope_create("shop", "test")
         await here.topics.create(scope, "orders", partitions=2)
-        request = ConsumeRequest(topic="orders", group="billing", owner="ann", wait_ms=20_000)
+        request = ConsumeRequest(topic="orders", group="billing", owner="ann", wait_ms=20_000, start_from="earliest")
         waiting = asyncio.create_task(there.leases.consume(scope, request))
         await asyncio.sleep(0.2)
         await here.publisher.messages(scope, "orders", [Message(value=b"x")])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             assert (await waiting).leases
     finally:
         await here.close()

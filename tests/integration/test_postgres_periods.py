@@ -192,7 +192,7 @@ async def test_a_reader_of_the_tables_delays_a_period_and_no_publisher(database:
             async with backup.transaction():
                 await backup.execute("select count(*) from lakelog.key_append")
                 assert (await store.trim({})).periods == 0
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(15):
                     assert (await appended(store, with_keys(pid, key))).base == 1
             assert (await store.trim({})).periods == 1
             assert isinstance(await append_one(store, with_keys(pid, key)), Refused)
