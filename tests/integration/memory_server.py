@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from lakelog.engine import Engine, EngineSettings
 from lakelog.errors import ConfigurationError
 from lakelog.model.token import Right, Token, hash_secret
-from lakelog.server import ServerSettings, run
+from lakelog.server import ServerSettings, run, serving
 from lakelog.storage.failover import Durability
 from lakelog.storage.memory import MemoryCatalog, MemoryStore
 
@@ -43,6 +43,8 @@ async def open_engine(settings: ServerSettings) -> AsyncIterator[Engine]:
 
 
 if __name__ == "__main__":
+    # A slow test still gets a response on its idle connection: a tenth of the drain is the limit.
+    serving.LAME_DUCK_SECONDS = 20.0
     try:
         sys.exit(run(open_engine, ServerSettings()))
     except ConfigurationError as error:

@@ -31,16 +31,23 @@ class Running:
 
 @contextmanager
 def running(**settings: object) -> Iterator[Running]:
-    """Start a server with these settings: `drain_seconds=5` is LAKELOG_DRAIN_SECONDS."""
+    """Start a server with these settings: `drain_seconds=5` is LAKELOG_DRAIN_SECONDS. All of its workers are ready."""
     port = free_port()
     given = {"port": port, "test_token": TOKEN, "test_other_token": OTHER_TOKEN, **settings}
     env = {f"LAKELOG_{name.upper()}": str(value) for name, value in given.items()}
     with Supervisor() as supervisor:
         url = f"http://127.0.0.1:{port}"
         argv = [sys.executable, "-m", "tests.integration.memory_server"]
-        yield Running(
-            url=url, port=port, process=supervisor.start(argv, env=env, ready=f"{url}/healthz", name="server")
-        )
+        process = supervisor.start(argv, env=env, ready=lambda: are_ready(url), name="server")
+        yield Running(url=url, port=port, process=process)
+
+
+def are_ready(url: str) -> bool:
+    """Return whether all workers are ready: enough connections that each of two workers answers one of them."""
+    try:
+        return all(httpx.get(f"{url}/readyz", trust_env=False, verify=False).status_code == 200 for _ in range(20))
+    except httpx.TransportError:
+        return False
 
 
 def workers_of(server: Process) -> list[psutil.Process]:

@@ -35,12 +35,12 @@ def test_a_hostile_tenant_is_limited_and_another_one_is_served(tmp_path: Path) -
         try:
             with server.client(OTHER_TOKEN) as other, server.client() as client:
                 names = {"polled", "filtered", "expanding", "wide-0"}
-                eventually(lambda: len(other.get("/v1/topics").json()["topics"]) == len(names), within=30)
+                eventually(lambda: len(other.get("/v1/topics").json()["topics"]) == len(names), within=60)
                 assert client.post("/v1/topics", json={"name": "orders"}).status_code == 201
                 for _ in range(20):
                     _publish(client)
                 # A tenant that ends too early has not reached a limit yet.
-                eventually(lambda: _publish(client) and _reaches_limits(_read(progress)), within=30)
+                eventually(lambda: _publish(client) and _reaches_limits(_read(progress)), within=60)
                 assert tenant.terminate() == 0
                 assert other.get("/v1/topics").json()["topics"] == []
             assert _read(figures).errors == 0

@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.servers import TOKEN, Running, running, workers_of
+from tests.integration.servers import TOKEN, Running, are_ready, running, workers_of
 from tests.kit.ports import free_port
 from tests.kit.waiting import eventually
 
@@ -37,7 +37,7 @@ def _in_flight(server: Running) -> float:
 
 
 def test_sigterm_lets_running_calls_finish() -> None:
-    with running(drain_seconds=10) as server:
+    with running(drain_seconds=200) as server:
         _create_topic(server)
         replies: list[httpx.Response] = []
 
@@ -51,7 +51,7 @@ def test_sigterm_lets_running_calls_finish() -> None:
         with server.client() as idle:
             assert idle.get("/readyz").status_code == 200
             os.kill(server.process.pid, signal.SIGTERM)
-            thread.join(10)
+            thread.join(20)
             # The idle connection still gets one last response.
             ready = idle.get("/readyz")
         began = time.monotonic()
@@ -89,7 +89,7 @@ def test_sigint_ends_at_once() -> None:
 
 
 def test_workers_share_a_port_and_are_replaced() -> None:
-    with running(workers=2, drain_seconds=5) as server:
+    with running(workers=2, drain_seconds=30) as server:
         first = workers_of(server.process)
         assert len(first) == 2
         for _ in range(40):
@@ -103,10 +103,10 @@ def test_workers_share_a_port_and_are_replaced() -> None:
         for _ in range(20):
             with server.client() as client:
                 assert client.get("/healthz").status_code == 200
-                # Without it, a slow worker could be stopped before it handles signals.
-                eventually(lambda client=client: client.get("/readyz").status_code == 200, what="a ready worker")
+        # Without it, a slow worker could be stopped before it handles signals.
+        eventually(lambda: are_ready(server.url), what="all workers are ready")
         workers = workers_of(server.process)
-        assert server.process.terminate(within=20) == 0
+        assert server.process.terminate(within=40) == 0
         assert not any(worker.is_running() for worker in workers)
         log = server.process.log_text()
         assert log.count("engine closed") == 2
@@ -151,7 +151,10 @@ def _is_free(port: int) -> bool:
 
 
 def _alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _start(**settings: object) -> subprocess.CompletedProcess[str]:
