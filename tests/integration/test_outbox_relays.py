@@ -10,7 +10,7 @@ from lakelog.storage.postgres import PostgresOutbox
 from tests.integration.outbox_kit import OutboxLog, opened
 
 
-async def moved(log: OutboxLog, count: int, within: float = 20.0) -> None:
+async def moved(log: OutboxLog, count: int, within: float = 60.0) -> None:
     """Wait until partition 0 of the topic has this many messages."""
     end = time.monotonic() + within
     while (await log.engine.topics.describe(log.scope, "orders")).heads[0].next_offset < count:
