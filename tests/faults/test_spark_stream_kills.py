@@ -9,6 +9,7 @@ size: 2 million messages, a kill at every point, five executors. In CI a few poi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tempfile
 import threading
@@ -146,7 +147,8 @@ class Scene:
     def _without_executors(self) -> bool:
         """Wait for the processes to end with their driver; stopped ones have to be killed."""
         for each in stopped(child for worker in self.spark.workers for child in worker.children()):
-            each.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         return not self._executors()
 
     def _arm(self, points: str) -> None:
