@@ -39,7 +39,7 @@ def _servers(
             argv += ["--database-url", database]
             supervisor.start(argv, env=env, name="server")
         for port, _ in pairs:
-            eventually(lambda port=port: _metrics(port, context), within=30, what="the server is ready")
+            eventually(lambda port=port: _metrics(port, context), within=60, what="the server is ready")
         yield
 
 
@@ -106,7 +106,7 @@ def test_a_capture_holds_no_token(database: str, tls: bool, tmp_path: Path) -> N
                 _work(f"{scheme}://127.0.0.1:{port}", token, ca_file)
             return all(_forwarded(_metrics(port, context)) > 0 for port, _ in pairs)
 
-        eventually(is_forwarding, within=30, what="both servers forward calls")
+        eventually(is_forwarding, within=60, what="both servers forward calls")
     assert capture.lost == 0
     internal = {port for _, port in pairs}
     assert internal <= capture.ports, "calls between servers are in the capture"

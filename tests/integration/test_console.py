@@ -229,7 +229,7 @@ def test_new_messages_below_another_path_and_after_a_lost_connection(page: Page,
     expect(note).to_contain_text("Trying again")
     _publish(fleet, "during the cut")
     proxy.pass_through()
-    expect(rows.first).to_contain_text("during the cut", timeout=20_000)
+    expect(rows.first).to_contain_text("during the cut")
     expect(rows).to_have_count(2)
 
 

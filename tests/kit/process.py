@@ -75,7 +75,7 @@ class Process:
             watchdog.forget_process(popen.pid)
         return code
 
-    def start(self, *, within: float = 30.0) -> Process:
+    def start(self, *, within: float = 60.0) -> Process:
         if self.running:
             raise RuntimeError(f"already running as {self.pid}; end it first, or call restart")
         command = self.command
@@ -141,7 +141,7 @@ class Process:
                 child.resume()
         os.kill(self.pid, signal.SIGCONT)
 
-    def restart(self, *, within: float = 30.0) -> Process:
+    def restart(self, *, within: float = 60.0) -> Process:
         """Kill the running processes and start again."""
         self.kill9()
         return self.start(within=within)
@@ -201,7 +201,7 @@ class Supervisor:
         env: Mapping[str, str] | None = None,
         ready: Ready | None = None,
         name: str = "process",
-        within: float = 30.0,
+        within: float = 60.0,
     ) -> Process:
         log_path = self.folder / f"{name}-{len(self.processes)}.log"
         process = Process(Command(argv=argv, env=env or {}, ready=ready), log_path=log_path)
