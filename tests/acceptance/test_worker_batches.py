@@ -21,14 +21,15 @@ from tests.kit.size import Size
 from tests.kit.waiting import eventually, eventually_async
 
 WORKER = """
-import time, lakelog
+import os, time, lakelog
 log = lakelog.connect()
 orders = log.topic("orders")
 
 @orders.subscribe(group="billing", start_from="earliest", batch=10, batch_wait=0.1)
 def bill(batch):
     print("began", len(batch), flush=True)
-    time.sleep(1.0)
+    while not os.path.exists("go-on"):
+        time.sleep(0.02)
     print("billed", sum(batch.values), flush=True)
 """
 
@@ -164,6 +165,8 @@ def test_a_worker_command_finishes_its_batch_at_sigterm(http_server: ThreadServe
         try:
             eventually(lambda: "began 10" in output.read_text(), within=30, what="a batch runs")
             os.kill(process.pid, signal.SIGTERM)
+            eventually(lambda: "SIGTERM received" in output.read_text(), what="the worker stops")
+            (tmp_path / "go-on").touch()
             assert process.wait(timeout=20) == 0
         finally:
             process.kill9()
