@@ -105,11 +105,14 @@ async def test_a_batch_with_failures_is_answered_in_parts(url: str) -> None:
 async def test_columns_are_acked_as_a_whole(url: str) -> None:
     async with topic(url, 30, partitions=2) as (log, orders), log.consumer("orders", **START) as consumer:
         rows = 0
-        async for batch in consumer.arrow(10, timeout=1.0):
+        async for batch in consumer.arrow(10, timeout=SOON):
             assert (batch.topic, len(batch)) == ("orders", batch.table.num_rows)
             assert pa.table(batch).column_names[:3] == ["partition", "offset", "appended_at"]
             rows += len(batch)
             await batch.ack()
+            if rows == 30:
+                break
+        assert [batch async for batch in consumer.arrow(10, timeout=0.05)] == []
         assert rows == 30 and await orders.lag("g") == 0
 
 
@@ -208,10 +211,10 @@ async def test_a_message_without_an_answer_has_failed_after_its_time(url: str) -
     async with topic(url, 1) as (log, _), log.consumer("orders", ack_timeout=0.3, **START) as consumer:
         held = await consumer.next(timeout=SOON)
         again = await consumer.next(timeout=SOON)
+        await again.ack()
         assert (again.value, again.failures) == (held.value, 1)
         with pytest.raises((LeaseLost, InvalidRequest)):
             await held.ack()
-        await again.ack()
 
 
 async def test_a_missing_topic_and_wrong_arguments_are_refused(url: str) -> None:
