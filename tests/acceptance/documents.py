@@ -160,7 +160,7 @@ class Installation:
         published or moved.
         """
         found: list[Leased] = []
-        deadline = time.monotonic() + 8.0
+        deadline = time.monotonic() + 20.0
         while True:
             waits = len(found) < least and time.monotonic() < deadline
             taken = self.consume(topic, group, owner, 100, **{"wait_ms": 1000 if waits else 0, **more})
@@ -277,6 +277,15 @@ def until_taken(installation: Installation, topic: str, group: str, owner: str, 
     return taken[0]
 
 
+def taken_after(
+    installation: Installation, since: float, milliseconds: int, topic: str, group: str, owner: str
+) -> Leased:
+    """Check that no message comes before this time after `since`, and wait for one. A busy machine may be late."""
+    early = installation.consume(topic, group, owner)
+    assert not early or time.monotonic() - since >= milliseconds / 1000
+    return early[0] if early else until_taken(installation, topic, group, owner)
+
+
 @pytest.fixture(scope="session")
 def lake(cluster: Cluster) -> Iterator[Installation]:
     """Yield one installation for the tests of all four documents; each test uses new names of topics and groups."""
@@ -288,7 +297,7 @@ def lake(cluster: Cluster) -> Iterator[Installation]:
 class Seen(list[Any]):
     """Notes of handlers, from any thread."""
 
-    def until(self, count: int, within: float = 10.0) -> list[Any]:
+    def until(self, count: int, within: float = 20.0) -> list[Any]:
         """Wait for this number of notes, and return them."""
         eventually(lambda: len(self) >= count, within=within, what=f"{count} notes")
         return list(self)

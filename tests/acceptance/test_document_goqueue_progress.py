@@ -177,7 +177,7 @@ def test_a_consumer_without_a_partition_helps_out(lake: Installation) -> None:
     lake.publish(topic, ["a1", "a2"], partition=0, key="a")
     lake.publish(topic, ["b1"], partition=0, key="b")
     generation = lake.describe(group)["generation"]
-    helper = {"member_id": "consumer-8", "generation": generation, "wait_ms": 3000}
+    helper = {"member_id": "consumer-8", "generation": generation, "wait_ms": 20_000}
     owner = {"member_id": "consumer-1", "generation": generation}
     (first,) = lake.consume(topic, group, "consumer-1", **owner)
     helped = lake.consume(topic, group, "consumer-8", 5, **helper)

@@ -85,8 +85,8 @@ def test_a_publish_wakes_subscribers(lake: Installation) -> None:
         waits = [in_background(lake.consume, topic, group, owner, wait_ms=15_000) for owner in ("w1", "w2")]
         asked = time.monotonic()
         eventually(lambda asked=asked: time.monotonic() > asked + 0.1)
-        published = time.monotonic()
         lake.publish(topic, ["one", "two"])
+        published = time.monotonic()
         taken = [wait.result(10)[0] for wait in waits]
         took.append(time.monotonic() - published)
         assert {leased.value for leased in taken} == {"one", "two"}

@@ -223,9 +223,10 @@ def test_default_dead_letter_and_lease(lake: Installation) -> None:
     lake.publish(topic, ["work"])
     before = datetime.now(UTC)
     (leased,) = lake.consume(topic, group, "w", start_from="earliest")
-    lasts = datetime.fromisoformat(leased.expires_at) - before
+    after = datetime.now(UTC)
+    granted = datetime.fromisoformat(leased.expires_at) - timedelta(seconds=30)
     assert lake.describe(group)["settings"]["dead_letter"] is True
-    assert timedelta(seconds=29) < lasts < timedelta(seconds=32)
+    assert before - timedelta(seconds=1) < granted < after + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -286,8 +287,10 @@ def test_a_subscription_without_options_works_as_the_tables_say(lake: Installati
         granted, expires = (datetime.fromisoformat(lease[name]) for name in ("granted_at", "expires_at"))
         assert expires - granted == timedelta(seconds=30)
         free.set()
-        eventually(lambda: lake.committed(group, topic) == [5], within=15.0)
-    assert seen == [(0, 1), (1, 1), (2, 1), (3, 1), (1, 2)]
+        eventually(lambda: lake.committed(group, topic) == [5], within=20.0)
+    # A busy machine may have handled the later messages when the retry is due.
+    assert [each for each in seen if each != (1, 2)] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert seen.index((1, 2)) > seen.index((1, 1))
     assert max(most) == 1
 
 
@@ -347,18 +350,22 @@ def test_nothing_polls(lake: Installation) -> None:
     with connected(lake) as log:
         log.topic(topic).subscribe(seen.append, group=group)
         log.start()
-        # Servers update their metrics once a second.
+        # Servers update their metrics once a second, or later on a busy machine.
         _pass(1.5)
-        before = _consumes(lake)
-        _pass(4.0)
-        assert _consumes(lake) - before <= 1
+        eventually(lambda: _is_quiet(lake), within=30.0)
         lake.publish(topic, ["work"])
         assert seen.until(1, within=20.0) == ["work"]
 
 
+def _is_quiet(lake: Installation) -> bool:
+    before = _consumes(lake)
+    _pass(4.0)
+    return _consumes(lake) - before <= 1
+
+
 def _pass(seconds: float) -> None:
     until = time.monotonic() + seconds
-    eventually(lambda: time.monotonic() > until, within=seconds + 1)
+    eventually(lambda: time.monotonic() > until, within=seconds + 20)
 
 
 def _consumes(lake: Installation) -> float:
