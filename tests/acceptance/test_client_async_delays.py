@@ -34,7 +34,7 @@ async def test_a_delayed_message_is_read_when_it_is_due_and_not_before(url: str)
         (message,) = found
         assert (message.value, message.key, message.headers["h"], message.correlation_id) == ({"n": 1}, b"k", "1", "c")
         assert message.partition == receipt.partition
-        assert receipt.due_at <= message.appended_at <= receipt.due_at + timedelta(seconds=5)
+        assert receipt.due_at <= message.appended_at <= receipt.due_at + timedelta(seconds=20)
         status = await log.message(receipt.id)
         assert (status.state, status.partition, status.offset) == ("published", message.partition, message.offset)
         assert await topic.cancel(receipt.id) is False
@@ -82,7 +82,7 @@ async def test_every_way_of_publishing_takes_a_delay(url: str) -> None:
         await eventually_async(all_there)
         (sent,) = [message async for message in topic.read() if message.value == "sent"]
         assert sent.expires_at is not None
-        assert sent.expires_at - sent.appended_at > HOUR - timedelta(seconds=5), "it counts from the delivery"
+        assert sent.expires_at - sent.appended_at > HOUR - timedelta(seconds=20), "it counts from the delivery"
 
 
 async def test_an_idempotency_key_counts_from_the_first_call(url: str) -> None:

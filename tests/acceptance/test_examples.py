@@ -81,7 +81,7 @@ def run(
         "WAREHOUSE_URL": warehouse,
         "SHOP_URL": shop,
     }
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     if failure is None:
         assert done.stderr == ""
