@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def tiered(fleet: Fleet, log: lakelog.Lakelog) -> list[Segment]:
         store = await open_store(fleet.url)
         try:
             await store.roll()
-            await eventually_async(lambda: store.rolls_drop(grace=timedelta(0)))
+            await eventually_async(partial(store.rolls_drop, grace=timedelta(0)))
         finally:
             await store.close()
 
