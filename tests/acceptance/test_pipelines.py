@@ -572,6 +572,7 @@ def test_it_runs_until_it_is_stopped(log: lakelog.Lakelog, cli: Cli) -> None:
         publish(log, "endless", 100)
         assert json.loads(running.stdout.readline())["messages"] > 0
         eventually(lambda: all(hot == high for hot, high in cold_ends(log, "endless")), within=20, what="all is cold")
+        eventually(lambda: {run.state for run in log.pipelines.list("tier", "endless")} == {RunState.DONE})
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 130
     finally:

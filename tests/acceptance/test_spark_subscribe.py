@@ -119,7 +119,9 @@ def test_handlers_that_kill_their_process_or_overrun_fail_their_message_alone(
                 time.sleep(60)
 
     summary = run(spark, name, handler, retries=lakelog.Fixed(max=1, seconds=0.05), ack_timeout=1)
-    assert (summary.acked, summary.dead, summary.crashed, summary.timed_out) == (97, 3, 4, 2)
+    assert (summary.acked, summary.dead, summary.crashed) == (97, 3, 4)
+    # On a busy machine, the time may be over for others, which are tried again.
+    assert summary.timed_out >= 2
     reasons = sorted(letter.error for letter in topic.dead_letters(name).list())
     assert reasons == [
         "crash: the handler's process ended with code 1",
