@@ -237,7 +237,7 @@ def test_a_handler_that_takes_too_long_is_nacked(lake: Installation) -> None:
 
         log.start()
         events.publish("work")
-        assert tries.until(2) == [(1, 0), (2, 1)]
+        assert tries.until(2)[:2] == [(1, 0), (2, 1)]
         hang.set()
         eventually(lambda: lake.committed(group, events.name) == [1])
 

@@ -51,6 +51,7 @@ def test_it_works_until_sigterm(connect: str, http_server: ThreadServer, tmp_pat
         process.start()
         try:
             eventually(lambda: "billed two" in output.read_text(), within=30, what="all were run")
+            eventually(lambda: "Group 'audit'" in output.read_text(), what="the other subscription has started")
             os.kill(process.pid, signal.SIGTERM)
             assert process.wait(timeout=20) == 0
         finally:

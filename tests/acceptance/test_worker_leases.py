@@ -132,5 +132,5 @@ def test_sigterm_lets_handlers_finish_and_a_second_one_exits_immediately(
         os.kill(scene.process.pid, signal.SIGTERM)
         assert scene.taken_over(2 * LEASE).leases == [], "it is not given up, and its lease is kept"
         os.kill(scene.process.pid, signal.SIGTERM)
-        assert scene.process.wait(timeout=5) == -signal.SIGTERM
+        assert scene.process.wait(timeout=20) == -signal.SIGTERM
         assert "stopped" not in scene.said
