@@ -32,9 +32,16 @@ def call_of(group: str) -> dict[str, Any]:
     return {"topic": "orders", "group": group, "owner": group}
 
 
+def consume_once(fleet: Fleet, group: str, wait_ms: int) -> list[dict[str, Any]]:
+    """Consume at the second server. A new group begins with the first message."""
+    body = {**call_of(group), "wait_ms": wait_ms, "start_from": "earliest"}
+    leases: list[dict[str, Any]] = fleet.request("POST", "/v1/consume", body, server=1)["leases"]
+    return leases
+
+
 def consume(fleet: Fleet, group: str) -> float:
     """Wait for a message at the second server, ack it, and return when it arrived."""
-    found = fleet.request("POST", "/v1/consume", {**call_of(group), "wait_ms": 20_000}, server=1)["leases"]
+    found = consume_once(fleet, group, 20_000)
     at = time.monotonic()
     assert found
     for lease in found:
@@ -62,6 +69,8 @@ def test_a_message_whose_announcement_was_lost_arrives_within_two_seconds(fleet:
 
 def test_a_group_that_is_resumed_elsewhere_continues_within_two_seconds(fleet: Fleet, size: Size) -> None:
     with ThreadPoolExecutor() as pool:
+        # The group exists before it is paused.
+        assert consume_once(fleet, "billing", 0) == []
         waiting = pool.submit(consume, fleet, "billing")
         time.sleep(0.3)
         fleet.request("POST", "/v1/groups/billing/pause", {})
