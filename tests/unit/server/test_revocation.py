@@ -21,6 +21,8 @@ from tests.kit.waiting import eventually_async
 from tests.unit.server.harness import World, waits, working, world
 
 QUERY = "topic=jobs&group=billing&owner=w1&start_from=earliest&max_in_flight=10"
+BUSY_SECONDS = 2 * auth.POSITIVE_SECONDS
+"""Twice the time, for a busy machine."""
 
 
 async def _revoke(made: World, secret: str) -> None:
@@ -41,7 +43,7 @@ async def test_a_pushed_stream_ends_within_two_seconds_of_the_revocation() -> No
         stream = _stream(made, secret, sent)
         await eventually_async(lambda: waits(made))
         await _revoke(made, secret)
-        reply = await asyncio.wait_for(stream, 2)
+        reply = await asyncio.wait_for(stream, BUSY_SECONDS)
         assert msgspec.json.decode(reply.body.splitlines()[-1])["error"]["code"] == "not_authenticated"
         assert (await made.call("GET", "/v1/topics", token=secret)).status == 401
 
@@ -67,7 +69,7 @@ async def test_a_busy_stream_ends_too_and_its_unsent_messages_are_released() -> 
         answering = asyncio.create_task(answer_all())
         await eventually_async(lambda: len(sent) > 3)
         await _revoke(made, secret)
-        await asyncio.wait_for(stream, 2)
+        await asyncio.wait_for(stream, BUSY_SECONDS)
         await answering
 
 
@@ -103,7 +105,7 @@ async def test_a_token_in_use_is_refused_within_two_seconds() -> None:
         await _revoke(made, secret)
         revoked = time.monotonic()
         while (await made.publish("orders", {"value": 1}, token=secret)).status == 200:
-            assert time.monotonic() - revoked < 4, "twice the time, for a busy machine"
+            assert time.monotonic() - revoked < BUSY_SECONDS
             await asyncio.sleep(0.02)
 
 
