@@ -280,7 +280,7 @@ async def test_values_that_cannot_be_decoded_or_are_not_wanted_do_not_reach_the_
 async def test_a_lost_lease_is_counted_for_each_message_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async with topic(8) as (log, found, groups):
         groups.answer_faults.append(LeaseLost("over"))
-        found.subscribe(lambda batch: None, group="g", start_from="earliest", batch=8, lease=0.3)
+        found.subscribe(lambda batch: None, group="g", start_from="earliest", batch=8)
         await log.start()
         await eventually_async(lambda: log.counts["work/g"].lost == 8, what="the lease is lost")
         lines = [each.getMessage() for each in caplog.records if "refused the answer" in each.getMessage()]
