@@ -262,8 +262,13 @@ class AsyncStream:
         return len(self._reader._buffer)  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        if not self._loop.is_closed():
+        if self._loop.is_closed():
+            return
+        if self._writer.get_extra_info("ssl_object") is None:
             self._writer.close()
+        else:
+            # `close` would wait for the server, and leave the socket open if the event loop ends earlier.
+            self._writer.transport.abort()
 
 
 class Stream:

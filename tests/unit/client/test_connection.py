@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,10 @@ import pytest
 import lakelog
 from lakelog.client._async.connection import AsyncConnections
 from lakelog.client._async.http import AsyncHttpTransport
-from lakelog.client._runtime import SocketAddress
+from lakelog.client._runtime import AsyncStream, SocketAddress
 from lakelog.client._sync.connection import Connections
 from lakelog.client.connecting.servers import reason_of, servers_of
+from lakelog.client.connecting.trust import TlsFiles
 from lakelog.errors import (
     ConfigurationError,
     InvalidRequest,
@@ -29,6 +32,7 @@ from lakelog.errors import (
 )
 from lakelog.model.topic_info import TopicQuery, TopicRequest
 from lakelog.wire.operations.topics import DELETE_TOPIC, LIST_TOPICS
+from tests.kit.certificates import Authority
 from tests.kit.ports import free_port
 from tests.kit.waiting import eventually
 
@@ -324,3 +328,31 @@ def test_a_call_that_outlives_its_client_leaves_no_connection() -> None:
             call.join(5)
             served.settimeout(5)
             assert served.recv(1) == b""
+
+
+def test_a_connection_with_tls_does_not_outlive_its_event_loop(tmp_path: Path) -> None:
+    """It is closed without an answer of the server, which may come too late."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.certificate, issued.key)
+    over = threading.Event()
+
+    def serve() -> None:
+        accepted, _ = listener.accept()
+        with context.wrap_socket(accepted, server_side=True):
+            over.wait(20)
+
+    async def connect(port: int) -> Any:
+        files = TlsFiles(ca=str(authority.certificate))
+        stream = await AsyncStream.open(SocketAddress(host="127.0.0.1", port=port, tls=True, tls_files=files), 20.0)
+        stream.close()
+        return stream._writer.get_extra_info("socket")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        used = asyncio.run(connect(listener.getsockname()[1]))
+        over.set()
+        server.join(20)
+    assert used.fileno() == -1
