@@ -262,13 +262,11 @@ class AsyncStream:
         return len(self._reader._buffer)  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        if self._writer.get_extra_info("ssl_object") is None:
-            self._writer.close()
-        else:
-            # `close` would wait for the server, and leave the socket open if the event loop ends earlier.
-            self._writer.transport.abort()
+        if not self._loop.is_closed():
+            # With TLS, `close` would wait for the server, and leave the socket open if the event loop ends earlier.
+            has_tls = self._writer.get_extra_info("ssl_object") is not None
+            close = self._writer.transport.abort if has_tls else self._writer.close
+            close()
 
 
 class Stream:
