@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,12 +21,11 @@ from typer.testing import CliRunner
 
 from lakelog.cli.app import app
 from tests.kit import watchdog
+from tests.kit.pages import WAITING
 from tests.kit.ports import free_port
 from tests.kit.process import Command, Process
 
 LAKELOG = str(Path(sys.executable).with_name("lakelog"))
-_WAITING = re.compile(r"^(?:Waiting for .* Ctrl-C to stop|Connected again after .*)\.\n", re.MULTILINE)
-"""What a command says on a busy machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +77,7 @@ class Cli:
             env=self._whole_env(),
             timeout=timeout,
         )
-        err = _WAITING.sub("", done.stderr.decode())
+        err = WAITING.sub("", done.stderr.decode())
         result = Done(code=done.returncode, out=done.stdout.decode(), err=err)
         return _checked(result, arguments, code)
 

@@ -25,6 +25,7 @@ from tests.unit.docs.markdown import ROOT
 
 SERVICES = ("lakelog dev",)
 """Commands that run in their own terminal while the reader works in another."""
+QUIET_SECONDS = 2.0
 _END = "== end of block =="
 _SESSION = f"""
 import json, sys, traceback
@@ -127,7 +128,7 @@ class Stranger:
             printed, code = terminal.serve(command.text, lambda text: matches(shown, text)), 0
         elif INTERRUPT in shown.split("\n"):
             before = shown[: shown.index(INTERRUPT)]
-            printed, code = terminal.interrupt(command.text, lambda text: matches(before, text))
+            printed, code = terminal.interrupt(command.text, _Complete(before))
         else:
             printed, code = terminal.run(command.text)
         self._compare(command.line, command.text, shown, printed)
@@ -150,6 +151,21 @@ class Stranger:
             yield session
         finally:
             session.close()
+
+
+class _Complete:
+    """Whether an output matches the page, and has been the same for a while: more of it may belong to the page."""
+
+    def __init__(self, expected: str) -> None:
+        self._expected = expected
+        self._printed = ""
+        self._since = time.monotonic()
+
+    def __call__(self, printed: str) -> bool:
+        now = time.monotonic()
+        if printed != self._printed:
+            self._printed, self._since = printed, now
+        return now - self._since >= QUIET_SECONDS and matches(self._expected, printed)
 
 
 class _Python:

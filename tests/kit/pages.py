@@ -17,14 +17,17 @@ from dataclasses import dataclass, field, replace
 
 INTERRUPT = "^C"
 _FENCE = re.compile(r"^(?P<marks>```+)(?P<kind>[^\s`]*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=marks)$", re.M | re.S)
+WAITING = re.compile(r"^(?:Waiting for .* Ctrl-C to stop|Connected again after .*)\.\n", re.MULTILINE)
+"""Lines that the CLI also prints if a server does not respond quickly."""
 _TITLE = re.compile(r'title="([^"]+)"')
 
 _SHAPES = (
+    (WAITING, ""),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\+00:00)?"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\blkl_[\w-]+"), "TOKEN"),
     (re.compile(r"\b[0-9a-f]{8,}\b"), "HEX"),
-    (re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|m|h)\b(?: ago)?"), "DURATION"),
+    (re.compile(r"\b(?:\d+[hm])?\d+(?:\.\d+)? ?(?:ms|s|m|h)\b(?: ago)?"), "DURATION"),
     (re.compile(r"\b[\d,.]+/s\b"), "RATE"),
     # The size of a segment depends on how well its timestamps compress.
     (re.compile(r"\b[\d,.]+ (?:B|KiB|MiB|GiB)\b"), "SIZE"),

@@ -64,6 +64,8 @@ def test_a_block_that_would_not_run_is_an_error(block: str) -> None:
         ("server    http://127.0.0.1:8080", "server    http://127.0.0.1:41234"),
         ("at 2026-01-31 12:00:00.000Z", "at 2026-11-17 20:01:13.123Z"),
         ("NAME    AGE\norders  3m", "NAME    AGE\norders  14s"),
+        ("TOOK  STATE\n15s  done", "TOOK   STATE\n1m27s  done"),
+        ("one", "Waiting for http://127.0.0.1:8080: no response yet. Ctrl-C to stop.\none\n"),
         ("published 3 in 0.1 s (30/s)", "published 3 in 1.4 s (2,100/s)"),
         ("4 segments (37.2 KiB)", "4 segments (37.4 KiB)"),
         ("one\n…\nfour", "one\ntwo\nthree\nfour"),
