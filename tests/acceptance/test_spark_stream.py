@@ -280,7 +280,8 @@ def test_a_second_query_on_the_group_replaces_the_first_which_says_so(lake: Lake
     try:
         said = failure(first)
         [member] = lake.log.group(topic.group).describe().members
-        assert f"replaced by {member.member_id} on 127.0.0.1 (spark)" in said
+        # A task of the second query may have reported its id by then.
+        assert f"replaced by {member.member_id} on 127.0.0.1 (spark" in said
         topic.publish(5)
         eventually(lambda: topic.numbers("two") == [10, 11, 12, 13, 14], within=180)
         assert topic.numbers("one") == list(range(10))
