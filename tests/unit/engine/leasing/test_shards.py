@@ -113,7 +113,10 @@ async def test_a_message_goes_to_the_server_of_its_shard_without_a_conflict(monk
 
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.PARTITION])
-async def test_the_partitions_of_a_member_are_those_of_the_server_that_it_calls(order: Order) -> None:
+async def test_the_partitions_of_a_member_are_those_of_the_server_that_it_calls(
+    order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_partitions, "HELP_SECONDS", 4.0)
     async with two_servers() as (one, two, scope):
         await one.groups.delete(scope, "billing")
         owners = {"ann": (one, SHARDS[0]), "bob": (two, SHARDS[1])}
