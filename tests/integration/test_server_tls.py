@@ -146,7 +146,7 @@ def test_a_certificate_that_is_not_valid_is_refused(authority: Authority, tmp_pa
 
 
 def _error_of(log: lakelog.Lakelog) -> str:
-    """Return the error of a call that fails. It says no more than that the time is over if that is too short."""
+    """Return the error of a call that fails. A call that times out too early does not know the cause."""
     with pytest.raises(LakelogError) as raised:
         log.topics()
     return str(raised.value)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 INTERRUPT = "^C"
 _FENCE = re.compile(r"^(?P<marks>```+)(?P<kind>[^\s`]*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=marks)$", re.M | re.S)
 WAITING = re.compile(r"^(?:Waiting for .* Ctrl-C to stop|Connected again after .*)\.\n", re.MULTILINE)
-"""Lines that the CLI also prints if a server does not respond quickly."""
+"""Lines that the CLI adds if a server does not respond quickly."""
 _TITLE = re.compile(r'title="([^"]+)"')
 
 _SHAPES = (
